@@ -11,7 +11,7 @@ MOST_NAMED = 8
 
 
 def by_node(found: Iterable[ReservationView], now: int) -> dict[str, str]:
-    """Return by node what it is set aside for: `set aside: fans, until 14:35`."""
+    """Return for each node what it is set aside for: `set aside: fans, until 14:35`."""
     told: dict[str, list[str]] = {}
     for one in found:
         if one.begun:

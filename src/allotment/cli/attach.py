@@ -49,7 +49,7 @@ class Attached:
     def until_the_end(self, shown: int = 0) -> JobView:
         """Print the output of every attempt after the one numbered `shown`; return the job.
 
-        Whoever comes late is not told what was before.
+        Events from before the call are not printed.
         """
         silent = shown > 0
         while (attempt := self._next_attempt(shown, silent=silent)) is not None:

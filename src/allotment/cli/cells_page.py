@@ -40,7 +40,7 @@ linear-gradient(-45deg,#ddd 45%,#222 45% 55%,#ddd 55%)}
 
 
 def page(tree: CellTree, now: int) -> str:
-    """Write the page. `now` is in milliseconds since the epoch."""
+    """Return the page. `now` is in milliseconds since the epoch."""
     return "".join(_page(tree, now))
 
 

@@ -42,7 +42,7 @@ Row = tuple[str, ...]
 
 
 def nodes_in(tree: CellTree) -> int:
-    """Count the machines of a tree that was asked for down to nodes."""
+    """Count the nodes of a tree that was asked for down to nodes."""
     return sum(1 for root in tree.roots for cell in _all(root) if cell.node)
 
 
@@ -56,7 +56,7 @@ def _all(cell: CellView) -> Iterable[CellView]:
 
 
 def tree_rows(tree: CellTree, now: int) -> list[Row]:
-    """Write cell by cell; equal empty neighbours share a line."""
+    """Return a line for each cell; equal empty neighbours share one."""
     return list(_rows(tree.roots, Names(tree), now))
 
 
@@ -111,7 +111,7 @@ class Names:
         self._chains = Counter(cell.node for cell in machines)
 
     def of(self, cell: CellView) -> str:
-        """Name a cell: a machine by its own name, and by its type where it has several."""
+        """Return the name of a cell: a node's own name, with the type where it has several."""
         if cell.device:
             return f"{cell.type} {cell.device}"
         kind = cell.type.rpartition("-")[2]
@@ -188,7 +188,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def sum_rows(tree: CellTree) -> list[Row]:
-    """Write a line for all roots of one type that have the same owner, state and health."""
+    """Return a line for all roots of one type with the same owner, state and health."""
     kinds: dict[Kind, list[CellView]] = {}
     for root in tree.roots:
         tenants = list(dict.fromkeys(owner.tenant for owner in root.owners))

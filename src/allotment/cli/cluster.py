@@ -76,7 +76,7 @@ def nodes(state: State = "", as_json: AsJson = False) -> None:
 
 
 def node_row(node: NodeView, set_aside: str = "") -> tuple[str, ...]:
-    """Return the cells of one node, and for what it is set aside."""
+    """Return the cells of one node's row, with what it is set aside for."""
     free, total = node.free, node.total
     unheard = not_heard(node.unheard) if node.unheard else ""
     others = node.others.words() if node.others else ""
@@ -105,7 +105,7 @@ def _short(amount: int) -> str:
 
 
 def kinds(devices: tuple[DeviceView, ...]) -> str:
-    """Return what devices there are: `4×A100, 2×T4 (virtual)`. Virtual ones always say so."""
+    """Return the devices: `4×A100, 2×T4 (virtual)`. Virtual ones are always marked."""
     tally: dict[tuple[str, bool], int] = {}
     for device in devices:
         key = (device.type, device.virtual)
@@ -152,7 +152,7 @@ def tenants(state: State = "", as_json: AsJson = False) -> None:
 
 
 def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
-    """Return the cells of one tenant."""
+    """Return the cells of one tenant's row."""
 
     def amount(held: Resources) -> str:
         return show_milli(held.gpu_milli if in_gpus else held.cpu_milli)
@@ -171,7 +171,7 @@ def tenant_row(tenant: TenantView, in_gpus: bool) -> tuple[str, ...]:
 
 
 def beside(tenants: Iterable[TenantView], in_gpus: bool) -> list[str]:
-    """Return guarantees and borrowing of tenants that the table does not show."""
+    """Return the guarantees and borrowing of tenants that the table does not show."""
     shown = GPU if in_gpus else CPU
     found: list[str] = []
     for tenant in tenants:

@@ -9,7 +9,7 @@ from allotment.service.dated import coming
 
 
 def say_what_is_in(config: Config, source: str) -> None:
-    """Report the nodes, the cells, the tenants and what changes by date, a line each."""
+    """Print the nodes, the cells, the tenants and what changes by date, a line each."""
     for node in config.nodes:
         talk(f"node {node.name}: {show_resources(node.total())}")
     for chain, shape in shapes_of(config.topology).items():

@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True):
     kubernetes: str = ""
 
     def argv(self) -> list[str]:
-        """Write them as the arguments of `allot up`."""
+        """Return the arguments of `allot up`."""
         words = ["--state", str(self.folder)]
         words += ["--config", str(self.config)] if self.config else []
         words += ["--port", str(self.port)] if self.port is not None else []
@@ -49,12 +49,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def folder_of(state: str) -> Path:
-    """Return the state folder that is meant: the one named, or the user's own."""
+    """Return the named state folder, or else the user's own."""
     return Path(state).expanduser().absolute() if state else state_folder()
 
 
 def health_of(folder: Path) -> Health | None:
-    """Ask the service of a folder how it is; None when none answers."""
+    """Return the health of the service of a folder; None when none answers."""
     try:
         with Client(state=str(folder), timeout=READY_S) as client:
             return client.health()
@@ -63,7 +63,7 @@ def health_of(folder: Path) -> Health | None:
 
 
 def start(settings: Settings) -> Health:
-    """Start a service that outlives us, and return when it is ready. Raises Failed."""
+    """Start a service that outlives this process; return when it is ready. Raises Failed."""
     folder = settings.folder
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -145,7 +145,7 @@ def _for_people(line: str) -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there. A zombie is not."""
+    """Whether a process exists and is no zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

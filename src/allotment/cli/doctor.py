@@ -43,7 +43,7 @@ def doctor(state: StateFolder = "", as_json: AsJson = False) -> None:
 
 
 def lines_of(finding: Finding) -> list[str]:
-    """Write one finding: level, subject, what was found; below it what to do."""
+    """Return one finding as lines: level, subject, what was found; below it what to do."""
     stream = sys.stdout
     head = paint(finding.level.ljust(4), STYLES[finding.level], stream)
     first, *more = _wrapped(finding.text)

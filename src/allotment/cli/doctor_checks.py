@@ -25,7 +25,7 @@ PATIENCE_S = 5.0
 
 
 def findings(folder: Path) -> list[Finding]:
-    """Look at everything, for the service of one state folder."""
+    """Return the findings of all checks, for the service of one state folder."""
     checks: list[Callable[[], list[Finding]]] = [
         machine,
         python,
@@ -51,7 +51,7 @@ def _safely(check: Callable[[], list[Finding]]) -> list[Finding]:
 
 
 def machine() -> list[Finding]:
-    """Return what machine this is."""
+    """Return what this machine is."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     text = (
         f"{platform.node()}: {_system()}, Linux {platform.release()} {platform.machine()}, "
@@ -68,7 +68,7 @@ def _system() -> str:
 
 
 def python() -> list[Finding]:
-    """Check the Python that runs us."""
+    """Return findings on the Python that runs us."""
     version = platform.python_version()
     text = f"{version} at {sys.executable}, allotment {__version__}"
     if sys.version_info[:2] < LEAST_PYTHON:
@@ -77,7 +77,7 @@ def python() -> list[Finding]:
 
 
 def disk(folder: Path) -> list[Finding]:
-    """Check the state folder and the room on its disk."""
+    """Return findings on the state folder and the room on its disk."""
     place = folder
     while not place.exists():
         place = place.parent
@@ -100,7 +100,7 @@ def disk(folder: Path) -> list[Finding]:
 
 
 def service(folder: Path) -> list[Finding]:
-    """Check whether a service runs, and whether it is well."""
+    """Return whether a service runs, and whether it is healthy."""
     try:
         with Client(state=str(folder), timeout=PATIENCE_S) as client:
             health = client.health()
@@ -144,7 +144,7 @@ def _clock(health: Health, now: int) -> list[Finding]:
 
 
 def books(folder: Path) -> list[Finding]:
-    """Check every row of the event log, and that it comes as far as it was written."""
+    """Return findings on every row of the event log, and whether it is complete."""
     file = folder / "allot.db"
     try:
         return _books(file)

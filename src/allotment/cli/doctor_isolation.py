@@ -46,7 +46,7 @@ def isolation(folder: Path) -> list[Finding]:
 
 
 def ask_launcher(folder: Path) -> Facts | None:
-    """Ask the launcher of a state folder; None when none answers."""
+    """Return what the launcher of a state folder says; None when none answers."""
     from allotment.backends.local.runner.layout import SOCKET  # noqa: PLC0415 - only here
 
     try:

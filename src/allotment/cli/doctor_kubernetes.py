@@ -24,7 +24,7 @@ MANIFESTS = "kubectl apply -k ops/kubernetes gives the service account all it ne
 
 
 def kubernetes(folder: Path) -> list[Finding]:
-    """Check each cluster of the configuration; nothing where there is none."""
+    """Return findings on each cluster of the configuration; nothing where there is none."""
     path = folder / CONFIG
     if not path.exists():
         return []
@@ -83,7 +83,7 @@ def away_advice(trouble: str) -> str:
 
 
 def version_finding(version: tuple[int, int], server: str) -> Finding:
-    """Judge the version of the API server."""
+    """Return a finding on the version of the API server."""
     text = f"version {version[0]}.{version[1]}, {server}"
     if version < OLDEST:
         return Finding("kubernetes", Level.BAD, text, "1.20 or newer is needed.")
@@ -96,7 +96,7 @@ def version_finding(version: tuple[int, int], server: str) -> Finding:
 def rights_findings(
     missing: Sequence["Right"], total: int, namespace: str
 ) -> Iterator[Finding]:
-    """Name each right that is missing, and what does not work without it."""
+    """Return each right that is missing, and what does not work without it."""
     if not missing:
         yield Finding("rights", Level.OK, f"all {total} that are needed, namespace {namespace}")
     for right in missing:
@@ -106,7 +106,7 @@ def rights_findings(
 
 
 def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:
-    """Name nodes that take no tasks, and why."""
+    """Return the nodes that take no tasks, and why."""
     from allotment.backends.kubernetes.discover import (  # noqa: PLC0415 - only here
         device_of,
         nodes_of,

@@ -24,7 +24,7 @@ SLOW = "batch_sched_delay"
 
 
 def slurm(folder: Path) -> list[Finding]:
-    """Check Slurm, the partition, and what its nodes see; nothing where jobs run here."""
+    """Return findings on Slurm, the partition, and its nodes; nothing where jobs run here."""
     path = folder / KEPT
     if not path.exists():
         return []
@@ -64,7 +64,7 @@ def away_advice(trouble: str) -> str:
 
 
 def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
-    """Judge Slurm's own configuration."""
+    """Return findings on Slurm's own configuration."""
     version, conf = settings.get("SLURM_VERSION", "?"), settings.get("SLURM_CONF", "?")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < OLDEST:
@@ -87,7 +87,7 @@ def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
 def partition_findings(
     name: str, partition: "Partition | None", nodes: Sequence["SlurmNode"]
 ) -> Iterator[Finding]:
-    """Judge the settings of the partition."""
+    """Return findings on the settings of the partition."""
     if partition is None:
         yield Finding(
             "partition", Level.BAD, f"Slurm has no partition {name}",
@@ -112,7 +112,7 @@ def partition_findings(
 
 
 def node_findings(nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
-    """Name nodes that Slurm cannot use, by what is wrong."""
+    """Return the nodes that Slurm cannot use, by what is wrong."""
     invalid = [node for node in nodes if "INVALID_REG" in node.state_flags]
     if invalid:
         yield Finding(

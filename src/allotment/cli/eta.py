@@ -72,7 +72,7 @@ def eta(
 
 
 def eta_lines(found: StartEstimate) -> list[str]:
-    """Write a whole estimate; shared with `submit --dry-run`."""
+    """Return a whole estimate as lines; shared with `submit --dry-run`."""
     lines = [f"{_subject(found)} {paint(_verdict(found), 'bold')}"]
     if found.note:
         lines += _folded(found.note)
@@ -182,7 +182,7 @@ def _folded(text: str) -> list[str]:
 
 
 def accuracy_lines(found: Accuracy) -> list[str]:
-    """Write how good estimates were."""
+    """Return as lines how good estimates were."""
     if not found.given:
         return ["No estimate was given yet.", "  To get one: allot eta JOB"]
     told = count(found.given, "estimate")

@@ -63,7 +63,7 @@ def events(
 
 
 def event_line(event: EventView) -> str:
-    """Write one event: when, about what, what, who."""
+    """Return one event as a line: when, what it is about, what, and which user."""
     at = datetime.fromtimestamp(event.at / 1000).astimezone()
     subject = f"job {event.job}" if event.job is not None else "cluster"
     who = "" if event.user in ("", "allot") else paint(f"  ({event.user})", "dim")

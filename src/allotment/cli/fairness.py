@@ -83,7 +83,7 @@ def _percent(ppm: int) -> str:
 
 
 def verdict(found: FairnessReport) -> list[str]:
-    """Answer whether every team gets its share, and which do not."""
+    """Return in words whether every team gets its share, and which do not."""
     starved = [each for each in found.tenants if each.served is Served.STARVED]
     short = [each for each in found.tenants if each.served is Served.UNDER]
     if not starved and not short:

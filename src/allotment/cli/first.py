@@ -11,9 +11,9 @@ T = TypeVar("T")
 
 
 def asked_first(client: Client, state: str, ask: Callable[[Client], T]) -> T:
-    """Ask a service; start one in the state folder if none answers there, and ask that.
+    """Ask a service; start one in the state folder first if none answers there.
 
-    A service that ALLOT_URL names is somebody else's to start.
+    A service that ALLOT_URL names is not started.
     """
     try:
         return ask(client)

@@ -39,7 +39,7 @@ class NoVerb(Failed):
 
 
 def habit(words: Sequence[str], verbs: Container[str]) -> NoVerb | None:
-    """Return what to say to a verb of another tool; None for anything else."""
+    """Return the advice for a verb of another tool; None for anything else."""
     verb = words[0] if words else ""
     if verb not in HABITS or verb in verbs:
         return None

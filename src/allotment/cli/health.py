@@ -63,7 +63,7 @@ def _list(context: typer.Context, state: State = "", as_json: AsJson = False) ->
 
 
 def row_of(one: HardwareView, now: int) -> tuple[str, ...]:
-    """Return the cells of one line. `now` in milliseconds."""
+    """Return the cells of one row. `now` is in milliseconds since the epoch."""
     return (
         name_of(one),
         one.health.value,
@@ -76,7 +76,7 @@ def row_of(one: HardwareView, now: int) -> tuple[str, ...]:
 
 
 def notes(found: list[HardwareView]) -> Iterator[str]:
-    """Return what is to be decided by an administrator."""
+    """Return what an administrator has to decide."""
     held_back = [name_of(one) for one in found if one.held_back]
     if held_back:
         yield (
@@ -87,13 +87,13 @@ def notes(found: list[HardwareView]) -> Iterator[str]:
 
 
 def listed(names: list[str]) -> str:
-    """Write some names, and how many more there are."""
+    """Return some names, and how many more there are."""
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more
 
 
 def name_of(one: HardwareView) -> str:
-    """Name hardware as `bad` and `ok` take it."""
+    """Return the name of hardware as `bad` and `ok` take it."""
     return one.node if one.device is None else f"{one.node}:{one.device}"
 
 

@@ -12,7 +12,7 @@ FILE = ".docker/config.json"
 
 
 def keep(home: Path, registry: str, user: str, password: str) -> Path:
-    """Add a password; return where. Raises Failed where the file is not what it should be."""
+    """Add a password; return the file. Raises Failed where the file has another form."""
     found = _read(home)
     entry = {"auth": b64encode(f"{user}:{password}".encode()).decode()}
     found["auths"] = {**_auths(found), registry: entry}

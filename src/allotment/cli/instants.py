@@ -7,7 +7,7 @@ from allotment.model.quantity import SECOND
 
 
 def instant(option: str, text: str, now: int) -> int:
-    """Read a length of time before now, or a date and time of here. Return it in ms."""
+    """Read an age, or a local date and time, in milliseconds since the epoch."""
     try:
         return round(datetime.fromisoformat(text).timestamp() * SECOND)
     except (ValueError, OverflowError):
@@ -27,7 +27,7 @@ def instant(option: str, text: str, now: int) -> int:
 
 
 def ahead(option: str, text: str, now: int) -> int:
-    """Read `now`, a length of time from now, or a date and time of here. Return it in ms."""
+    """Read `now`, a time from now, or a local date, in milliseconds since the epoch."""
     if text == "now":
         return now
     try:
@@ -37,7 +37,7 @@ def ahead(option: str, text: str, now: int) -> int:
 
 
 def length(option: str, text: str) -> int:
-    """Read a length of time, as 4h. Return it in ms."""
+    """Read a length of time, such as 4h, in milliseconds."""
     from allotment.sim.settings import BadSetting, read_length  # noqa: PLC0415 - seldom
 
     try:

@@ -36,7 +36,7 @@ def paint(text: str, style: str, stream: TextIO | None = None) -> str:
 
 
 def say(text: str = "") -> None:
-    """Print data; what would steer a terminal is written out on one."""
+    """Print data; on a terminal, control characters are written out."""
     sys.stdout.write(f"{_shown(text, sys.stdout)}\n")
 
 
@@ -95,7 +95,7 @@ def tell(error: ApiError) -> None:
 
 
 def tell_bad_input(error: BadInput) -> None:
-    """Print what is wrong in a file, a line each as compilers do."""
+    """Print what is wrong in a file, one problem a line."""
     for problem in error.problems:
         talk(at_line(error.source, problem))
 

@@ -44,10 +44,10 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
     grid: Mapping[str, object] | None = None,
     batch: BatchWish | None = None,
 ) -> Prepared:
-    """Read a job file, fill in what only this side knows. Raises BadInput.
+    """Read a job file, and fill in what only this side knows. Raises BadInput.
 
-    `grid` has parameters that are added to the file's own, or take their place; `batch` what
-    was said beside a batch script.
+    `grid` has parameters that are added to the file's own, or replace them; `batch` is what the
+    command line adds to a batch script.
     """
     if form not in tuple(Form):
         raise Failed(f"There is no form {form}.", f"Forms: {', '.join(Form)}.")
@@ -83,7 +83,7 @@ def _more_jobs(job: JobFile, grid: Mapping[str, object] | None) -> dict[str, Pla
 
 
 def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
-    """Take relative paths from a folder, and `~` from the user's home."""
+    """Return the spec with paths that are relative to a folder, or to `~`, made absolute."""
     found = {
         name: str(folder / Path(path).expanduser())
         for name in PATHS

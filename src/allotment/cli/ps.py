@@ -117,7 +117,7 @@ def _draw(rows: list[JobRow], limit: int) -> None:
 
 
 def as_row(row: JobRow, now: int) -> tuple[str, ...]:
-    """Return the cells of one job."""
+    """Return the cells of one job's row."""
     return (
         str(row.id),
         name_of(row),
@@ -175,7 +175,7 @@ def bar(counts: Mapping[str, int]) -> str:
 
 
 def why_of(row: JobRow) -> str:
-    """Return in a word or two what is worth knowing about a job in its state."""
+    """Return in a word or two what matters about a job in its state."""
     if row.counts:
         return f"{bar(row.counts)} {in_states(row.counts)}"
     if row.unheard:

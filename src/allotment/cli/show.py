@@ -198,7 +198,7 @@ def _kept(job: JobView, now: int) -> list[str]:
 
 
 def progress_lines(told: ProgressView, now: int) -> list[str]:
-    """Write what a job told of its progress."""
+    """Return as lines what a job reported of its progress."""
     of = f" of {told.total}" if told.total else ""
     done = min(1000, told.step * 1000 // told.total) if told.total else 0
     parts = [f"step {told.step}{of}" + (f" ({done // 10} %)" if done else "")]

@@ -34,7 +34,7 @@ ENGINE_JOB = Column("JOB THERE", right=True)
 def attempt_lines(
     attempt: AttemptView, job: int, now: int, told: Diagnosis | None = None
 ) -> list[str]:
-    """Write one attempt; a finding that is `told` elsewhere on the page is left out."""
+    """Return one attempt as lines; a finding `told` elsewhere on the page is left out."""
     word = plain(attempt.outcome or attempt.state)
     style = STATE_STYLES.get(attempt.outcome or attempt.state, "")
     lines = [
@@ -152,7 +152,7 @@ def _first_diagnosis(tasks: Sequence[TaskView]) -> Diagnosis | None:
 
 
 def diagnosis_lines(found: Diagnosis, job: int) -> list[str]:
-    """Write a finding: cause, whose matter it is, what shows it, what to do."""
+    """Return a finding as lines: cause, responsible side, evidence, advice."""
     lines = [f"  {paint('cause', 'dim')}    {harmless(found.cause)} [{found.code}]"]
     lines.append(f"  {paint('owner', 'dim')}    {found.owner}")
     if found.evidence:

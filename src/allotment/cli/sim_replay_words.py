@@ -63,7 +63,7 @@ ALIKE = 0.01
 
 
 def trusted(run: Run, compared: SideBySide, *, changed: bool) -> str:
-    """Return how far a replay under the own policy can be trusted, or how to find out."""
+    """Return how far a replay under the present policy can be trusted, or how to find out."""
     was, would = compared.history.avg_jct_s, compared.replay.avg_jct_s
     if run.policy != OWN or changed:
         return f"how far replays of this history are off: allot sim replay --policy {OWN}"
@@ -82,7 +82,7 @@ def machine_form(run: Run, compared: SideBySide, first: int, last: int) -> dict[
 
 
 def nothing_ran(history: History, first: int, last: int) -> str:
-    """Return words that there is nothing to play."""
+    """Return a message that there is nothing to replay."""
     never = sum(number for _, number in history.trace.dropped)
     also = f" {count(never, 'job')} came and never ran." if never else ""
     return f"No job ran between {_date(first)} and {_date(last)}.{also}"

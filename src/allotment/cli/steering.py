@@ -20,7 +20,7 @@ IN_WORDS = re.compile(f"{COLOURS}|[\r{CONTROLS}{TURNING}]")
 
 
 def words_shown(text: str) -> str:
-    """Make what we say safe to show, whatever names and messages are part of it."""
+    """Return text of ours that is safe to show, whatever names are part of it."""
     return IN_WORDS.sub(_written_out, text)
 
 
@@ -38,13 +38,13 @@ class Shown:
         self._begun = ""
 
     def take(self, text: str) -> str:
-        """Return what can be shown; the beginning of a code waits for its rest."""
+        """Return what can be shown; the beginning of an escape code waits for its rest."""
         text, self._begun = self._begun + text, ""
         if begun := BEGUN.search(text):
             text, self._begun = text[: begun.start()], begun[0]
         return IN_OUTPUT.sub(_written_out, text)
 
     def rest(self) -> str:
-        """Return what waits still: no rest of it came."""
+        """Return what still waits at the end of the output."""
         text, self._begun = self._begun, ""
         return IN_OUTPUT.sub(_written_out, text)

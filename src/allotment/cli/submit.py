@@ -248,7 +248,7 @@ def _await(client: Client, made: list[Submitted]) -> int:
 
 
 def announce(made: Submitted) -> None:
-    """Print what was made."""
+    """Print the ids of the new jobs."""
     again = " (submitted before with this key)" if made.repeated else ""
     many = f", an array of {count(len(made.ids), 'job')}" if len(made.ids) > 1 else ""
     talk(f"job {made.id} ({made.name}) {made.state}{many}{again}")

@@ -15,7 +15,7 @@ ASK_EVERY_S = 1.0
 
 
 def new_key() -> str:
-    """Make up a key for one submission."""
+    """Return a new key for one submission."""
     return uuid.uuid4().hex
 
 

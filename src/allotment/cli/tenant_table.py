@@ -67,7 +67,7 @@ def _called(cells: TenantCells, names: Names) -> str:
 
 
 def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
-    """Return what of whose share cannot be had now, why, and since when."""
+    """Return which guarantees cannot be had now, why, and since when."""
     found: list[str] = []
     tenants = list(tenants)
     names = _names(tenants)

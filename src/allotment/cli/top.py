@@ -115,7 +115,7 @@ def _draw(tasks: Sequence[LiveTask], by: By) -> None:
 
 
 def as_row(task: LiveTask) -> tuple[str, ...]:
-    """Return the cells of one task."""
+    """Return the cells of one task's row."""
     allowed = task.may_use
     return (
         str(task.job),

@@ -79,7 +79,7 @@ def _sum_up(client: Client, choice: Choice, as_json: bool) -> None:
 
 
 def why_lines(job: JobView, now: int) -> list[str]:
-    """Write the whole answer."""
+    """Return the whole answer as lines."""
     head = f"Job {job.id} ({job.row.name})"
     if job.why is None:
         return [f"{head} is not waiting: it {_stands(job)}.", *_next(job)]

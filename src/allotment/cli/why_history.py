@@ -22,7 +22,7 @@ PHASES = {
 
 
 def history_lines(found: WaitHistory) -> list[str]:
-    """Write what is known of a job's past."""
+    """Return what is known of a job's past, as lines."""
     if not found.stretches:
         return []
     shown = found.stretches[-MOST_LINES:]

@@ -17,7 +17,7 @@ from allotment.wiring.service import this_machine
 
 
 def cluster_in(data: bytes, source: str) -> tuple[tuple[Node, ...], Owners]:
-    """Read nodes and tenants; a file of machines alone has one tenant without guarantee.
+    """Read nodes and tenants; a file of nodes alone has one tenant without a guarantee.
 
     Raises BadInput, or BadCluster without nodes.
     """

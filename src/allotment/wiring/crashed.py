@@ -10,7 +10,7 @@ class Crashed(AllotmentError):
 
 
 def crashed(policy: str, error: Exception) -> Crashed:
-    """Name the policy, the error and the line it came from."""
+    """Return the failure of a simulation: the policy, the error and the line it came from."""
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next

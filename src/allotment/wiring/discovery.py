@@ -5,7 +5,7 @@ from allotment.model.cluster import Node
 
 
 def discovered(gpus: int | None = None) -> tuple[Node, Topology]:
-    """Look at this machine, with `gpus` virtual devices if it has no real ones."""
+    """Return this machine as a node, with `gpus` virtual devices if it has no real ones."""
     from allotment.backends.local.machine import this_machine  # noqa: PLC0415
     from allotment.backends.local.topology import this_topology  # noqa: PLC0415
 

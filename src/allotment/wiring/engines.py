@@ -46,7 +46,7 @@ class Engines(msgspec.Struct, frozen=True):
 
     @property
     def first_nodes(self) -> tuple[Node, ...]:
-        """The nodes to make a configuration of that there is not yet."""
+        """The nodes of a first configuration."""
         if self.machine is not None:
             return (self.machine,)
         return tuple(
@@ -72,7 +72,7 @@ class Engines(msgspec.Struct, frozen=True):
         return config, warnings
 
     def with_nodes_of(self, config: Config) -> "Engines":
-        """Return the same engines as if they had found just the nodes of a configuration."""
+        """Return the engines as if they had found just the nodes of a configuration."""
         found = {
             name: tuple(node for node in config.nodes if node.engine == name) or nodes
             for name, nodes in self.found.items()
@@ -80,7 +80,7 @@ class Engines(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, found=found)
 
     def learn(self, engine: str, nodes: Sequence[Node]) -> None:
-        """Take note of the nodes that an engine has found since it was looked for."""
+        """Record the nodes that an engine has found since it was looked for."""
         name = engine or self.setups[0].name
         self.found[name] = tuple(nodes)
         _keep_found(self.folder, name, self.found[name])
@@ -108,7 +108,7 @@ class Engines(msgspec.Struct, frozen=True):
         yield from _small_cells(config)
 
     def backend(self, device_files: DeviceFiles, config: Callable[[], Config]) -> Backend:
-        """Build what runs tasks: the only engine, or one that sends each to its own."""
+        """Return what runs tasks: the only engine, or a router to all of them."""
 
         def nodes() -> Sequence[Node]:
             return config().nodes
@@ -183,7 +183,7 @@ def _small_cells(config: Config) -> Iterator[Problem]:
 
 
 def abilities_of(kind: EngineType) -> frozenset[Ability]:
-    """Return what engines of a type can do, as these declare it."""
+    """Return what engines of a type can do, as their backend declares it."""
     match kind:
         case EngineType.SLURM:
             from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
@@ -224,11 +224,11 @@ def find_engines(
     pilot: bool = False,
     kubeconfig: str = "",
 ) -> Engines:
-    """Look for the engines that a configuration names, or that the command line does.
+    """Return the engines that a configuration names, or that the command line does.
 
-    What was found last time is in the state folder, where there is one.
-    Raises BadInput where the two differ or a partition is not there; BackendError where one
-    is needed that does not answer.
+    What was found last time is in the state folder, where there is one. Raises BadInput where
+    the two differ or a partition is not there; BackendError where an engine is needed that does
+    not answer.
     """
     from allotment.wire.config import engines_in  # noqa: PLC0415
 

@@ -28,7 +28,7 @@ class ChildForecast:
         self._turns = asyncio.Semaphore(AT_A_TIME)
 
     async def starts(self, question: Question) -> Answer:
-        """Return what three runs came to. Raises Rejected when the child fails."""
+        """Return the results of three runs. Raises Rejected when the child fails."""
         data = msgspec.msgpack.encode(question)
         async with self._turns:
             child = await asyncio.create_subprocess_exec(

@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def side_by_side(run: Callable[[int], Ran]) -> Sequence[Ran]:
-    """Carry the runs out at once, each but the first in a fork of this process."""
+    """Do the runs at once, each but the first in a fork of this process."""
     if (os.cpu_count() or 1) < 2:
         return [run(which) for which in range(RUNS)]
     pipes = [_forked(run, which) for which in range(1, RUNS)]
@@ -62,7 +62,7 @@ def _forked(run: Callable[[int], Ran], which: int) -> int:
 
 
 def patience(ms: int) -> Callable[[], bool]:
-    """Begin to wait; the result tells whether so much real time is over."""
+    """Return a function that returns whether so many milliseconds have passed."""
     until = time.monotonic() + ms / 1000
     return lambda: time.monotonic() >= until
 

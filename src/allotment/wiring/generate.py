@@ -58,7 +58,7 @@ class Made(msgspec.Struct, frozen=True):
 
 
 def make(wish: Wish) -> Made:
-    """Write a workload. Raises BadScenario or Unwritten; then no file was touched."""
+    """Make and write a workload. Raises BadScenario or Unwritten; then no file was touched."""
     if wish.like and wish.model:
         raise BadScenario("--like and --model: give one of them.")
     if wish.load is not None and not wish.cluster:

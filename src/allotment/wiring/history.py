@@ -24,9 +24,9 @@ OF_TASKS = "Task"
 
 
 def records_of(events: Iterable[EventView]) -> Iterator[e.Record]:
-    """Read events as the service tells them; those of single tasks are left out.
+    """Read events as the service shows them; those of single tasks are left out.
 
-    Raises BadScenario for one that is of another version of the service.
+    Raises BadScenario for an event of another version of the service.
     """
     for view in events:
         if not view.kind.startswith(OF_TASKS):
@@ -79,7 +79,7 @@ OWN = "own"
 
 
 def open_policy(name: str) -> tuple[str, Recipe | None]:
-    """Find a policy: the service's own, or one of the simulator's. Raises BadScenario."""
+    """Return a policy: the service's own, or one of the simulator's. Raises BadScenario."""
     if name != OWN:
         return find_policy(name)
     says = "as the service does it, with queues as they are configured"
@@ -87,10 +87,10 @@ def open_policy(name: str) -> tuple[str, Recipe | None]:
 
 
 def replayed(history: History, again: Again) -> Scenario:
-    """Make a scenario of what happened.
+    """Return a scenario of what happened.
 
-    Starting and leaving take as long as they really did unless a setting says otherwise.
-    Raises BadScenario.
+    Starting and ending take as long as they really did, unless a setting says otherwise. Raises
+    BadScenario.
     """
     nodes = open_cluster(again.cluster) if again.cluster else history.nodes
     if not nodes:

@@ -28,31 +28,31 @@ class Kept:
         self._next = b""
 
     def announce(self, text: bytes) -> None:
-        """Keep a text that is about to be in force."""
+        """Keep a text that is about to be put in force."""
         announce(self.folder, text)
         self._next = text
 
     def keep(self) -> None:
-        """Let what was announced be what is in force."""
+        """Take the announced text as the one in force."""
         self.text = self._next
         keep(self.folder)
 
 
 def announce(folder: Path, text: bytes) -> None:
-    """Keep a configuration beside the one in force."""
+    """Write a configuration beside the one in force."""
     write_whole(folder / NEXT, text, 0o600)
 
 
 def keep(folder: Path) -> None:
-    """Let the next start find what was announced: it is in force now."""
+    """Replace the configuration of the next start by the announced one."""
     (folder / NEXT).replace(folder / CONFIG)
     sync_folder(folder)
 
 
 def announced(folder: Path, in_force: Config, read: Reader) -> bytes:
-    """Return the text that was announced and applied, and not kept any more; empty if none.
+    """Return the announced text if it was applied, and not yet kept; empty if there is none.
 
-    One that was never applied is removed; so is one from before somebody changed the file.
+    A text that was never applied is removed; so is one older than the last change of the file.
     """
     after, kept = folder / NEXT, folder / CONFIG
     if not after.exists():
@@ -66,7 +66,7 @@ def announced(folder: Path, in_force: Config, read: Reader) -> bytes:
 
 
 def is_text_of(text: bytes, config: Config, read: Reader) -> bool:
-    """Whether a configuration is what a text says."""
+    """Whether a text says the same as a configuration."""
     try:
         return digest(read(text, NEXT)[0]) == digest(config)
     except BadInput:

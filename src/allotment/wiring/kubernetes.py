@@ -19,9 +19,9 @@ FIRST_S, AGAIN_S = 30.0, 3.0
 
 
 def setup_of(kubeconfig: str, *, is_first: bool = True) -> EngineSetup:
-    """Return the engine that the command line means. Raises BadInput, BackendError.
+    """Return the engine that the command line names. Raises BadInput, BackendError.
 
-    It is for the first configuration of a service; after that, that names it.
+    It is for the first configuration of a service, which then names it.
     """
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
 
@@ -39,7 +39,7 @@ def setup_of(kubeconfig: str, *, is_first: bool = True) -> EngineSetup:
 
 
 def is_among(setups: Sequence[EngineSetup], kubeconfig: str) -> bool:
-    """Whether the engine that the command line means is configured."""
+    """Whether the configuration has the engine that the command line names."""
     from allotment.backends.kubernetes.kubeconfig import found_file  # noqa: PLC0415
 
     file = found_file("" if kubeconfig == USUAL else kubeconfig)
@@ -50,7 +50,7 @@ def is_among(setups: Sequence[EngineSetup], kubeconfig: str) -> bool:
 
 
 def unanswered(error: EngineAway) -> BackendError:
-    """Return that the cluster does not answer where that is needed, and what to try."""
+    """Return the error that the cluster does not answer, and what to try."""
     return BackendError(
         f"Kubernetes does not answer: {error}. Try `kubectl get nodes` on this machine with "
         "the same kubeconfig."
@@ -60,8 +60,8 @@ def unanswered(error: EngineAway) -> BackendError:
 def discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     """Return the nodes of a cluster. Raises BadInput, BackendError, EngineAway.
 
-    Where it is not the first time, a start can go on without: then it does not wait long.
-    That there are none is NoNodes.
+    Only the first time does it wait long: a later start can go on without an answer. Raises
+    NoNodes where there are none.
     """
     with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
         nodes = pool.submit(lambda: asyncio.run(_found(setup, is_first=is_first))).result()

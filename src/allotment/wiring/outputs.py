@@ -58,11 +58,11 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def is_direct(self) -> bool:
-        """Whether it is written to, instead of being replaced by a new file."""
+        """Whether the output is written to, instead of being replaced by a new file."""
         return self.stream >= 0 or (self.target.exists() and not self.target.is_file())
 
     def says(self, why: str) -> str:
-        """Write what is wrong with it."""
+        """Return a message of what is wrong with the place."""
         return f"{self.option} {self.text}: {why}"
 
 
@@ -87,8 +87,8 @@ class Outputs:
     def write(self, writers: Mapping[str, Write]) -> None:
         """Write those outputs that have a place: all, or none. Raises Unwritten.
 
-        Two things can still part them: somebody who changes the folders in that very moment,
-        and a device that takes what it is given before another one fails.
+        Two things can still part them: a change of the folders in that very moment, and a
+        device that takes its output before another one fails.
         """
         with _taken_back_at_the_end(), ExitStack() as stack:
             written = [

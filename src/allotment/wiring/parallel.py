@@ -46,9 +46,9 @@ _Message = _Come | _Done | _Bad
 
 
 def run_all(scenarios: Sequence[Scenario], workers: int, told: Told, going: Going) -> list[Run]:
-    """Play scenarios in up to `workers` processes; results stand as the scenarios do.
+    """Run scenarios in up to `workers` processes; return the results in their order.
 
-    Raises BadScenario, or Crashed when a policy of somebody's own, or a process, breaks.
+    Raises BadScenario, or Crashed when a user's own policy, or a process, breaks.
     """
     if workers <= 1 or len(scenarios) == 1:
         return _one_by_one(scenarios, told, going)

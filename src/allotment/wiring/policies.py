@@ -11,7 +11,7 @@ from allotment.policies.victims.least_lost import LeastLost
 
 
 def policies() -> Policies:
-    """Choose one policy of each kind."""
+    """Return the policies of a service, one of each kind."""
     promised = Promised()
     return Policies(
         Fifo(),

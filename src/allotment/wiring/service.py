@@ -82,9 +82,9 @@ def serve(  # noqa: PLR0913 - the command line's one call
     accept_loss: bool = False,
     ready_fd: int = -1,
 ) -> int:
-    """Run a service until it is told to stop; return the exit code.
+    """Run a service until it is stopped; return the exit code.
 
-    What keeps it from starting is said on stderr, in full.
+    What keeps it from starting is printed to stderr, in full.
     """
     from allotment.api.process import settle  # noqa: PLC0415
 
@@ -147,7 +147,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def open_service(options: Options) -> Opened:
-    """Build a service on its state folder, which stays locked. Raises AllotmentError."""
+    """Return a service on its state folder, which stays locked. Raises AllotmentError."""
     lock = lock_folder(options.folder)
     try:
         return build(options, lock)
@@ -157,7 +157,7 @@ def open_service(options: Options) -> Opened:
 
 
 def lock_folder(folder: Path) -> FolderLock:
-    """Make the state folder ours alone. Raises StoreError."""
+    """Make the state folder, and lock it for this process. Raises StoreError."""
     from allotment.api.state_folder import prepare  # noqa: PLC0415
 
     prepare(folder)
@@ -165,7 +165,7 @@ def lock_folder(folder: Path) -> FolderLock:
 
 
 def build(options: Options, lock: FolderLock) -> Opened:
-    """Put a service together. Raises AllotmentError."""
+    """Return a service, put together from its parts. Raises AllotmentError."""
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
     from allotment.service.clock import SteadyClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
@@ -249,7 +249,7 @@ def restore(file: Path, folder: Path) -> Seq:
 
 
 def this_machine(gpus: int | None = None) -> Node:
-    """Describe this machine as a node, with `gpus` virtual devices if it has no real ones."""
+    """Return this machine as a node, with `gpus` virtual devices if it has no real ones."""
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
 
     return look(gpus)[0]
@@ -262,7 +262,7 @@ def _config_text(options: Options) -> bytes:
 
 
 def configuration(options: Options, engines: Engines) -> Found:
-    """Read the configuration that is meant, or make one for the nodes there are.
+    """Read the configuration that is named, or make one of the nodes there are.
 
     Raises BadInput with every problem and its line.
     """

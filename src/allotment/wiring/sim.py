@@ -53,7 +53,7 @@ def open_rates(path: Path) -> Rates:
 
 
 def open_pairs(path: Path) -> Pairs:
-    """Read what jobs that share devices have of them. Raises BadTrace."""
+    """Read how fast jobs are that share devices. Raises BadTrace."""
     from allotment.sim.readers.gavel import read_pairs  # noqa: PLC0415 - seldom
 
     return read_pairs(path)
@@ -67,8 +67,8 @@ def open_cluster(text: str) -> tuple[Node, ...]:
 def open_owned(text: str) -> tuple[tuple[Node, ...], Owners | None]:
     """Read a cluster, `16x8` or a configuration file, and what tenants are guaranteed.
 
-    Where no tenant is guaranteed anything, and they share by no rule, none owns it. Raises
-    BadCluster or BadInput.
+    Where no tenant is guaranteed anything and no rule shares the cluster, there are no owners.
+    Raises BadCluster or BadInput.
     """
     path = Path(text)
     if not text or (not path.suffix and not path.exists()):
@@ -107,12 +107,12 @@ class Wanted(msgspec.Struct, frozen=True):
     """A file of throughputs; empty for none."""
 
     def reads(self) -> tuple[str, ...]:
-        """List what it is read from: files and folders, besides words that are none."""
+        """Return the files that the scenario is read from, among names that are none."""
         return (self.trace, self.cluster, self.rates, *policy_files(self.policy))
 
 
 def scenario(wanted: Wanted) -> Scenario:
-    """Put a scenario together. Raises BadScenario; what is cheap to check is checked first."""
+    """Return a scenario. Raises BadScenario; cheap checks come first."""
     settings = read_settings(wanted.settings)
     name, custom = open_policy(wanted.policy)
     nodes, owners = open_owned(wanted.cluster)
@@ -130,7 +130,7 @@ def scenario(wanted: Wanted) -> Scenario:
 
 
 def check_tenants(trace: Trace, owners: Owners, source: str) -> None:
-    """Refuse a trace with jobs of tenants the cluster does not know. Raises BadCluster."""
+    """Raise BadCluster for a trace with jobs of tenants that the cluster does not have."""
     known = {tenant.name for tenant in owners.tenants}
     jobs = Counter(job.tenant for job in trace.jobs if job.tenant not in known)
     if jobs:
@@ -150,7 +150,7 @@ LEVELS_CURE = (
 
 
 def check_levels(settings: Settings, nodes: tuple[Node, ...], cure: str = LEVELS_CURE) -> None:
-    """Refuse a setting of a level that the cluster does not have. Raises BadSetting."""
+    """Raise BadSetting for a setting of a level that the cluster does not have."""
     labels = {"node", *(label for node in nodes for label, _ in node.labels)}
     asked = {
         f"within={settings.within}": settings.within,
@@ -179,9 +179,9 @@ def _check_types(rates: Rates, nodes: tuple[Node, ...], table: str) -> None:
 
 
 def open_policy(text: str) -> tuple[str, Recipe | None]:
-    """Find a policy: by name, or in a Python file that defines `RECIPE`. Raises BadScenario.
+    """Return a policy: by name, or of a Python file that defines `RECIPE`. Raises BadScenario.
 
-    The file is run, so it can do whatever its author can.
+    The file is run with the user's own rights.
     """
     if not policy_files(text):
         recipe(text)
@@ -206,7 +206,7 @@ def open_policy(text: str) -> tuple[str, Recipe | None]:
 
 
 def open_policies(texts: Sequence[str]) -> list[tuple[str, Recipe | None]]:
-    """Find policies; files of the same name are called as they were written."""
+    """Return policies; files of the same name keep the names that were given."""
     found = [open_policy(text) for text in texts]
     called = Counter(name for name, _ in found)
     return [
@@ -216,14 +216,14 @@ def open_policies(texts: Sequence[str]) -> list[tuple[str, Recipe | None]]:
 
 
 def policy_files(*names: str) -> tuple[str, ...]:
-    """Choose those names of policies that are files."""
+    """Return those names of policies that are files."""
     return tuple(name for name in names if name.endswith(".py"))
 
 
 def run(scenario: Scenario, told: Progress = untold) -> Run:
-    """Play a scenario, and say how long that took.
+    """Run a scenario; return its results and how long that took.
 
-    Raises BadScenario, or Crashed when a policy of somebody's own breaks.
+    Raises BadScenario, or Crashed when a user's own policy breaks.
     """
     begun = time.perf_counter()
     with _seldom_collected():
@@ -262,7 +262,7 @@ COLUMNS = (
 
 
 def write_jobs(file: TextIO, jobs: Sequence[JobOutcome]) -> None:
-    """Write one row for each job; times in seconds, empty where it never came to that."""
+    """Write a row for each job; times in seconds, empty where there is none."""
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows(

@@ -30,7 +30,7 @@ Told = Callable[[int, Run], None]
 
 
 def scenario_of(wanted: Wanted, node: str) -> Scenario:
-    """Put the scenario of one such node together. Raises BadScenario."""
+    """Return the scenario of one such node. Raises BadScenario."""
     check_node(node)
     check_levels(
         read_settings(wanted.settings),
@@ -44,7 +44,7 @@ def scenario_of(wanted: Wanted, node: str) -> Scenario:
 def play_sizes(
     scenario: Scenario, node: str, sizes: Sequence[int], workers: int, told: Told
 ) -> list[Run]:
-    """Play a scenario on so many nodes each, in parallel."""
+    """Run a scenario on each of these numbers of nodes, in parallel."""
     scenarios = [
         msgspec.structs.replace(scenario, nodes=cluster_of(f"{size}x{node}")) for size in sizes
     ]
@@ -64,7 +64,7 @@ def find_size(
     workers: int,
     told: Told,
 ) -> Sizing:
-    """Find how many nodes meet the conditions. Raises BadScenario."""
+    """Return how many nodes meet the conditions. Raises BadScenario."""
     jobs, one = _jobs(scenario), scenario.nodes[0]
     low = least_nodes(jobs, one)
     if low > most:

@@ -32,7 +32,7 @@ def kept_in(folder: Path) -> str:
 
 
 def partition_of(folder: Path, wanted: str) -> str:
-    """Return the partition of a state folder, '' where its jobs run here. Raises BadInput."""
+    """Return the partition of a state folder, '' if its jobs run here. Raises BadInput."""
     kept = kept_in(folder)
     if kept and wanted and kept != wanted:
         raise BadInput((
@@ -45,7 +45,7 @@ def partition_of(folder: Path, wanted: str) -> str:
 
 
 def unanswered(error: EngineAway) -> BackendError:
-    """Return that Slurm does not answer where that is needed, and what to try."""
+    """Return the error that Slurm does not answer, and what to try."""
     return BackendError(
         f"Slurm does not answer: {error}. Try `sinfo` on this machine: it needs Slurm's "
         "commands, slurm.conf, and munge running with the key of the cluster."
@@ -53,7 +53,7 @@ def unanswered(error: EngineAway) -> BackendError:
 
 
 def keep(folder: Path, partition: str, *, pilot: bool) -> None:
-    """Remember the partition for later starts, and how it is used."""
+    """Write down the partition for later starts, and how it is used."""
     if pilot:
         write_whole(folder / PILOT, b"", 0o600)
     write_whole(folder / KEPT, f"{partition}\n".encode(), 0o600)
@@ -77,7 +77,7 @@ def described(partition: str) -> tuple[tuple[Node, ...], Topology]:
 
 
 def is_pilot(folder: Path, *, wanted: bool) -> bool:
-    """Whether the nodes of a state folder's partition are held as a whole. Raises BadInput."""
+    """Whether whole nodes of a state folder's partition are held. Raises BadInput."""
     kept = (folder / PILOT).exists()
     if wanted and not kept and (folder / KEPT).exists():
         raise BadInput((
@@ -92,7 +92,7 @@ def is_pilot(folder: Path, *, wanted: bool) -> bool:
 def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
     """Return the nodes of a partition as Slurm knows them. Raises NoNodes, EngineAway.
 
-    Where it is not the first time, a start can go on without: then it does not wait long.
+    Only the first time does it wait long: a later start can go on without an answer.
     """
     from allotment.backends.slurm import client  # noqa: PLC0415
     from allotment.backends.slurm.discover import nodes_of  # noqa: PLC0415
@@ -115,9 +115,9 @@ def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
 
 
 def wrong_charges(setup: EngineSetup) -> Iterator[Problem]:
-    """Find accounts and qualities of service of an engine that Slurm does not know.
+    """Return problems: accounts and qualities of service that Slurm does not know.
 
-    Where its database does not answer, nothing is found: Slurm itself refuses then.
+    Where Slurm's database does not answer there are none: Slurm itself refuses then.
     """
     if not setup.accounts and not setup.qos:
         return
@@ -159,7 +159,7 @@ SYSTEM = "Slurm"
 def problems_of(
     nodes: Sequence[Node], found: Sequence[Node], system: str = SYSTEM
 ) -> Iterator[Problem]:
-    """Find what of configured nodes their engine has not."""
+    """Return problems: what configured nodes have and their engine does not."""
     there = {node.name: node for node in found}
     for node in nodes:
         real = there.get(node.name)
