@@ -116,7 +116,7 @@ def _is_of_people(gid: int) -> bool:
 
 
 class Accounts:
-    """Remembers who stands behind a uid, and asks without holding up the event loop."""
+    """Asks the host for users without blocking the event loop, and remembers them."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[float, Actor]] = {}

@@ -26,7 +26,7 @@ STRANGER_S = 10.0
 
 
 class Connections:
-    """All that are open."""
+    """All open connections."""
 
     def __init__(self) -> None:
         self.known: Counter[int | None] = Counter()
@@ -40,7 +40,7 @@ class Connections:
 
 
 class Place:
-    """One connection among all of them."""
+    """One connection among all."""
 
     def __init__(self, among: Connections, transport: asyncio.Transport) -> None:
         self._among = among

@@ -10,7 +10,7 @@ CHUNK = 256 * 1024
 
 
 class Contents:
-    """Gives what was in a file when it was opened. `aclose` closes the file."""
+    """The content of a file as it was when opened, in pieces. `aclose` closes the file."""
 
     def __init__(self, file: OpenFile) -> None:
         self._fd = file.fd

@@ -26,7 +26,7 @@ NOBODY = Actor("nobody", -1)
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What the guard goes by."""
+    """The rules of the guard."""
 
     owner: Actor
     """The user the service runs as."""
@@ -50,7 +50,7 @@ def hosts_of(port: int) -> frozenset[bytes]:
 
 
 class Heads(msgspec.Struct, gc=False):
-    """The headers that matter here."""
+    """The headers that the guard looks at."""
 
     hosts: tuple[bytes, ...] = ()
     origins: tuple[bytes, ...] = ()
@@ -71,7 +71,7 @@ def heads_of(headers: list[tuple[bytes, bytes]]) -> Heads:
 
 
 class Guard:
-    """Decides about every request and WebSocket, before anything else looks at it."""
+    """Decides on every request and WebSocket, before anything else sees it."""
 
     def __init__(self, rules: Rules, accounts: Accounts) -> None:
         self._rules = rules

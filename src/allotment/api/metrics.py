@@ -35,7 +35,7 @@ def exposition(service: Service, stats: HttpStats, fair_use: FairUse) -> bytes:
 
 
 class Numbers(Collector):
-    """One look at everything."""
+    """All numbers of one request for them."""
 
     def __init__(self, service: Service, stats: HttpStats, fair_use: FairUse) -> None:
         self._service = service

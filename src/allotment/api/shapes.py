@@ -52,7 +52,7 @@ class NewConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Done(msgspec.Struct, frozen=True):
-    """It is done; there is nothing more to say."""
+    """The answer to a request that has no other."""
 
     ok: bool = True
 

@@ -23,7 +23,7 @@ BACKLOG = 1024
 
 
 class Posted(msgspec.Struct, frozen=True):
-    """What `address.json` says."""
+    """The content of `address.json`."""
 
     socket: str
     url: str

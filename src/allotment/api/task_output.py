@@ -21,7 +21,8 @@ SHARE = 10
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Whose output is asked for. `task` empty means every task, `attempt` None the newest.
+    """The output that a request asks for. `task` empty means all tasks, `attempt` None the
+    newest.
 
     `tail` is how many bytes of each stream to begin with, None all of them.
     """
@@ -43,7 +44,7 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """What a reader is sent of a piece."""
+    """What a reader gets of a piece."""
 
     task: str
     """`role.number`."""

@@ -26,7 +26,7 @@ IN_TERMINAL = ("/bin/sh", "-c", 'exec <>"$0" >&0 2>&0 && exec "$@"')
 
 
 class Terminal:
-    """A running command. `read`, `write` and `wait` may be used at the same time."""
+    """A running command. `read`, `write` and `wait` may be called at the same time."""
 
     def __init__(self, process: asyncio.subprocess.Process, input_: int, output: int) -> None:
         self._process = process

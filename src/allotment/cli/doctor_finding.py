@@ -15,7 +15,7 @@ class Level(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
+    """One finding of a check."""
 
     subject: str
     level: Level

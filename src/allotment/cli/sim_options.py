@@ -99,7 +99,7 @@ Workers = Annotated[
 
 
 class Misused(Failed):
-    """It was called with something that cannot be."""
+    """A verb was called with values that cannot be used."""
 
     exit_code = 2
 

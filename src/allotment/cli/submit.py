@@ -156,7 +156,7 @@ def _try(ready: list[Prepared], held: bool, state: str, as_json: bool) -> None:
 
 
 class Said(NamedTuple):
-    """What was said beside a batch script."""
+    """What the command line adds to a batch script."""
 
     options: tuple[str, ...]
     ignored: tuple[str, ...]

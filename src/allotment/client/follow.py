@@ -42,7 +42,7 @@ class LogLine(msgspec.Struct, frozen=True):
 
 
 class Patience:
-    """How long to keep trying, and how long to wait in all.
+    """How long to try again, and how long to wait in all.
 
     `deadline` is a moment of `time.monotonic`; past it TimeoutError is raised.
     """

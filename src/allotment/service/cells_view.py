@@ -26,7 +26,7 @@ class CellState(StrEnum):
 
 
 class CellOwner(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A tenant's own cell that this one is, is part of, or holds. Which is decided anew always.
+    """A tenant's own cell that this one is, is part of, or contains; later it may be another.
 
     `leaves` are its places in this cell, where it is no larger than a node.
     """

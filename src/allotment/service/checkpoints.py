@@ -22,7 +22,7 @@ MOST_BYTES = 64 * 1024
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """What a job writes. Steps are what every store can keep."""
+    """The file that a job writes. Steps are in the range that every store can keep."""
 
     path: Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]
     step: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0

@@ -67,7 +67,7 @@ async def seen(
 
 
 class EventFeed:
-    """Tells what happened. Its generators are to be closed."""
+    """Events: past ones by the page, new ones as they come. Close its generators."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 
 
 class FairQueue:
-    """`each` at a time for each user, and `total` for all; None for no such bound."""
+    """Turns: at most `each` at a time for a user, and `total` for all; None is no bound."""
 
     def __init__(self, each: Callable[[], int], total: int | None = None) -> None:
         self._each, self._total = each, total

@@ -39,7 +39,7 @@ class Abandoned(Exception):
 
 
 class Answer(Protocol):
-    """An answer, and from when on the log it was made of is whole."""
+    """An answer, and since when the log that it was made of is complete."""
 
     @property
     def known_since(self) -> int: ...

@@ -28,7 +28,7 @@ log = structlog.get_logger("allot.service")
 
 
 class RefusedNodes(msgspec.Struct, frozen=True):
-    """What was not put in force, and why: it is tried again ever more seldom, and told once."""
+    """Nodes that were not put in force, and why: tried ever more seldom, reported once."""
 
     nodes: tuple[Node, ...]
     why: str

@@ -29,7 +29,7 @@ MOMENT_S = 0.3
 
 
 class Look(msgspec.Struct, frozen=True):
-    """What was measured at one moment of the loop's own clock."""
+    """The measurements at one moment of the loop's own clock."""
 
     at: float
     uses: Mapping[TaskKey, TaskUse]

@@ -37,7 +37,7 @@ Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 class ProgressLine(msgspec.Struct, frozen=True):
-    """What a job writes."""
+    """A line that a job writes of its progress."""
 
     step: Count
     total: Count | None = None
@@ -45,7 +45,7 @@ class ProgressLine(msgspec.Struct, frozen=True):
 
 
 class Steps:
-    """Steps of one attempt, and when they were told."""
+    """The steps of one attempt, and when each was reported."""
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt

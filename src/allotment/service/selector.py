@@ -54,7 +54,7 @@ class Selector(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
 
 class Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a verb is to be done to. With `only_count` nothing is done."""
+    """The jobs that a verb is for. With `only_count` they are counted, and nothing is done."""
 
     jobs: Selector
     only_count: bool = False
@@ -85,7 +85,7 @@ FITS: dict[Verb, frozenset[JobState]] = {
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why it was not done to one job."""
+    """Why a verb was not done to one job."""
 
     job: JobId
     code: str

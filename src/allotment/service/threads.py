@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Threads of a kind, `each` at a time for each user, `total` for all."""
+    """Threads of one kind: at most `each` at a time for a user, `total` for all."""
 
     def __init__(self, kind: str, each: int = 4, total: int | None = None) -> None:
         self._kind = kind

@@ -18,7 +18,7 @@ TURN_S = 0.004
 
 
 class Turns:
-    """Whose turn it is."""
+    """Turns of users on the event loop."""
 
     def __init__(self) -> None:
         self._queue = FairQueue(lambda: 1, total=1)

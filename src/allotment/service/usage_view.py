@@ -19,7 +19,7 @@ class By(StrEnum):
 
 
 class UsageRow(msgspec.Struct, frozen=True, gc=False):
-    """What one of them held, in hours of a whole device or CPU: docs/metrics.md.
+    """What a tenant, user or job held, in hours of a whole device or CPU: docs/metrics.md.
 
     A name is empty, and `job` 0, where the row sums over it.
     """

@@ -5,7 +5,7 @@ from allotment.wire.tree import Place
 
 
 class Amiss(ValueError):
-    """`message` completes "KEY: …", `hint` says what to write instead.
+    """A value that is wrong: `message` completes "KEY: …", `hint` says what to write instead.
 
     `at` leads from the value to the part of it that is meant.
     """

@@ -17,7 +17,7 @@ PAIRS = (("switch", 2), ("socket", 2), ("node", 2))
 
 
 class MachineModel(msgspec.Struct, frozen=True):
-    """A model. `levels` go from the leaf up: a name, and of how many of the one below."""
+    """A model of node. `levels` go from the leaf up: a name, and how many of the one below."""
 
     cpus: int
     memory: int

@@ -21,7 +21,7 @@ MOST_NAMED = 6
 
 
 class Laid(msgspec.Struct):
-    """What the roots come to, as far as they can be made out."""
+    """The nodes and devices of all roots, as far as they could be read."""
 
     roots: list[RootCell] = []
     errors: list[Finding] = []

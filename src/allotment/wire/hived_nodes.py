@@ -14,7 +14,7 @@ from allotment.wire.tree import Place, Plain
 
 
 class Share(msgspec.Struct, frozen=True):
-    """What goes with each leaf where no SKU says it."""
+    """The CPU and memory that go with each leaf where no SKU says it."""
 
     cpu_milli: int = 4 * CPU
     memory: int = 8 * GIB

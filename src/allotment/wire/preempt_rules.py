@@ -71,7 +71,7 @@ def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
 
 
 class Ruled(Protocol):
-    """What a tenant says about how its jobs give way."""
+    """The keys of a tenant about how its jobs give way."""
 
     preempt_rules: PreemptRulesShape | None
     on_eviction: GiveWay

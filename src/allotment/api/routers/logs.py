@@ -23,7 +23,7 @@ TEXT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"
 
 
 class Which(StrEnum):
-    """Which output of a task."""
+    """The output of a task that a request asks for."""
 
     STDOUT = "stdout"
     STDERR = "stderr"

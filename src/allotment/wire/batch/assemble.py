@@ -40,7 +40,7 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Told(msgspec.Struct):
-    """What was found while a job was put together."""
+    """The problems and warnings found while a job was put together."""
 
     problems: list[Problem] = []
     warnings: list[Problem] = []

@@ -27,7 +27,7 @@ class Takes(Enum):
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One row of a dialect's table. `says` is what its documentation tells of it."""
+    """One row of a dialect's table. `says` is its description in the documentation."""
 
     name: str
     read: Read

@@ -16,7 +16,7 @@ class Word(msgspec.Struct, frozen=True, gc=False):
 
 
 class Directives(msgspec.Struct, frozen=True):
-    """What a script says to its batch system."""
+    """The directives of a script to its batch system."""
 
     words: tuple[Word, ...]
     problems: tuple[Problem, ...] = ()
