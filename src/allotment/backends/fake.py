@@ -41,7 +41,7 @@ class FakeTask:
         self.report = TaskReport(task.key, Seen.READY)
 
     def begin(self) -> None:
-        """Come up to the barrier, or run at once."""
+        """Start: stop at the barrier, or run at once."""
         if self._at_barrier:
             self._say(TaskReport(self.task.key, Seen.READY))
         else:

@@ -68,7 +68,7 @@ class Router:
             self._owners.pop(report.key, None)
 
     async def launch(self, gang: GangLaunch) -> Refused:
-        """Start each task on its engine: those of one engine are one request to it."""
+        """Start each task on its engine, with one request to each engine."""
         refused: dict[TaskKey, str] = {}
         by_engine: dict[Backend, list[TaskLaunch]] = {}
         for task in gang.tasks:

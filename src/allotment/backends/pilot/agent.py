@@ -97,7 +97,7 @@ class Agent:
         self._is_leaving = asyncio.Event()
 
     async def run(self) -> int:
-        """Return the exit code."""
+        """Run the agent; return its exit code."""
         await self._backend.start(self._tell)
         serving = asyncio.create_task(self._serve())
         leaving = asyncio.create_task(self._is_leaving.wait())
@@ -249,7 +249,7 @@ class _NotLetIn(Exception):
 
 
 def device_files(note: Note) -> DeviceFiles:
-    """Return the files that the note names, where they are all there: else none are meant."""
+    """Return the device files that the note names if all exist; else none."""
     files = {int(index): paths for index, paths in note.devices.items()}
     there = all(Path(path).exists() for paths in files.values() for path in paths)
     return files if there else {}

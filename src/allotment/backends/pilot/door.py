@@ -76,7 +76,7 @@ class Door:
         self._meetings: set[asyncio.Task[None]] = set()
 
     async def open(self, towards: Sequence[str]) -> None:
-        """Listen where the nodes reach us, and say so on the disk. Raises BackendError."""
+        """Listen where the nodes reach us; write the address down. Raises BackendError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._folder / CERTIFICATE, self._folder / KEY)
@@ -135,7 +135,7 @@ class Door:
 
 
 def is_same(one: str, other: str) -> bool:
-    """Whether two secrets are one, in a time that does not tell how alike they are."""
+    """Whether two secrets are equal, in a time that does not show how alike they are."""
     return bool(one) and hmac.compare_digest(one.encode(), other.encode())
 
 

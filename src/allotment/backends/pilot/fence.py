@@ -70,7 +70,7 @@ def main() -> NoReturn:
 
 
 def take(path: str, groups: list[str]) -> int:
-    """Lock the node's folder, ending one of ours that Slurm left there. Exits when it can't."""
+    """Lock the node's folder, ending an agent that Slurm left there. Exits when it cannot."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + _WAIT_S
     while True:
@@ -180,7 +180,7 @@ def _start(agent: list[str], note: bytes) -> int:
 
 
 def find_places() -> list[Place]:
-    """Find where Slurm put us: in a hierarchy in which it has no group that is the top."""
+    """Find the groups where Slurm put us: the top, in a hierarchy in which it has none."""
     own = own_groups(procfs.read("/proc/self/cgroup"))
     found: list[Place] = []
     for mount in find_mounts(procfs.read("/proc/self/mountinfo")):

@@ -9,7 +9,7 @@ _MOST = 4096
 
 
 def files_of(text: str, node: str) -> dict[int, str]:
-    """Return the file of each GPU of a node, by its place among them; none if it is not said.
+    """Return the file of each GPU of a node, by its place; none where Slurm names no files.
 
     Slurm counts devices in the order in which `File=` names them.
     """

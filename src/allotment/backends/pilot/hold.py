@@ -119,7 +119,7 @@ class Hold:
         self._busy = monotonic()
 
     def want(self) -> None:
-        """Have the node held, if it is not."""
+        """Ask for the node to be held, if it is not."""
         self._is_wanted = True
         self._busy = monotonic()
 
@@ -142,7 +142,7 @@ class Hold:
             self._keep(session=hello.session, job=hello.job)
 
     def connect(self, link: Link) -> None:
-        """Take the newest link: its runner has given up those before."""
+        """Take the newest link: its runner has given up the ones before."""
         if self.link is not None:
             self.link.hang_up()
         self.link = link
@@ -162,7 +162,7 @@ class Hold:
 
     @property
     def is_free(self) -> bool:
-        """Whether nothing of ours is there, or might be."""
+        """Whether nothing of ours is on the node, or might be."""
         return not self.kept.is_asked_for and not self.live
 
     @property
@@ -173,12 +173,12 @@ class Hold:
         return self.link is not None if self.kept.is_asked_for else not self._is_wanted
 
     def is_expected(self, rows: Mapping[str, PilotRow]) -> bool:
-        """Whether a runner that we knew should dial again."""
+        """Whether a runner that we knew should connect again."""
         row = rows.get(self.job_name)
         return bool(self.kept.session) and row is not None and row.is_there
 
     def is_over(self, rows: Mapping[str, PilotRow]) -> str:
-        """Return why what held the node is over; '' while it is not, or may not be."""
+        """Return why the job that held the node is over; '' while it is not, or may not be."""
         if not self.kept.is_asked_for:
             return ""
         row = rows.get(self.job_name)
@@ -188,7 +188,7 @@ class Hold:
         return "" if row.is_there else _why(row, self.node.name)
 
     def report(self, rows: Mapping[str, PilotRow], found: SlurmNode | None) -> NodeReport:
-        """Return how the node is."""
+        """Return the state of the node."""
         in_slurm = slurm_report(self.node, found, self._partition) if found else None
         if in_slurm is not None and not in_slurm.alive and self.link is None:
             return in_slurm
@@ -249,7 +249,7 @@ class Hold:
     async def submit(
         self, note: Callable[["Hold"], m.Note], rows: Mapping[str, PilotRow]
     ) -> None:
-        """Ask Slurm for the node, by a job of a new name. Raises EngineAway."""
+        """Ask Slurm for the node, with a job of a new name. Raises EngineAway."""
         self._since = monotonic()
         self._keep(
             epoch=self.kept.epoch + 1, secret=token_hex(32), session="", job="",
@@ -275,7 +275,7 @@ class Hold:
             script.unlink(missing_ok=True)
 
     async def force(self, rows: Mapping[str, PilotRow]) -> None:
-        """Cancel what Slurm says runs, and that is silent for too long."""
+        """Cancel a pilot that Slurm says runs, and that has been silent too long."""
         row = rows.get(self.job_name)
         if row is None or row.waits or not row.is_there or self.link is not None:
             return
@@ -285,7 +285,7 @@ class Hold:
             self._since = monotonic()
 
     async def give_back(self) -> None:
-        """Have the pilot end; where none is up, it is cancelled. Raises BackendError."""
+        """Make the pilot end; cancel its job where none is up. Raises BackendError."""
         self._is_wanted, self._is_leaving, self._why = False, True, ""
         self._since = monotonic()
         self.up.clear()
@@ -300,7 +300,7 @@ class Hold:
             await client.cancel(self.kept.job)
 
     def over(self, why: str) -> None:
-        """Note that what held the node is over. It is asked for again after a pause."""
+        """Note that the job that held the node is over. Another is asked for after a pause."""
         if self.link is not None:
             self.link.hang_up()
         with contextlib.suppress(BackendError):

@@ -14,7 +14,7 @@ from allotment.model.reports import TaskReport
 
 
 def last_words(folder: Path, key: TaskKey) -> TaskReport | None:
-    """Return how a task was when its runner last wrote; None before it first did."""
+    """Return a task's state when its runner last wrote; None before it first did."""
     try:
         status = status_from(
             (folder / layout.task_dir(task_name(key)) / layout.STATUS).read_bytes()

@@ -50,10 +50,10 @@ class Link:
         self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
 
     async def call(self, op: Op, kind: type[T] | Any = None) -> T:
-        """Return what comes of a call, as `kind`.
+        """Return the result of a call, as `kind`.
 
-        Raises BackendError where it is refused, and EngineAway where no answer comes: then
-        nobody knows whether it was carried out.
+        Raises BackendError where it is refused, and EngineAway where no answer comes: then it
+        is unknown whether it was carried out.
         """
         self._next += 1
         number = self._next
@@ -73,7 +73,7 @@ class Link:
         return msgspec.msgpack.decode(raw, type=kind)
 
     async def listen(self) -> None:
-        """Hear the agent until it is gone. Never raises for what it says."""
+        """Read the agent's messages until it is gone. Never raises for what it sends."""
         pinging = asyncio.create_task(self._ping())
         try:
             while True:

@@ -196,7 +196,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def framed(message: FromAgent | FromService) -> bytes:
-    """Return a message as it goes over the wire: four bytes of length, and msgpack."""
+    """Return a message as bytes: four of its length, then msgpack."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 

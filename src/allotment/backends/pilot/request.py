@@ -12,12 +12,12 @@ END = "END OF NOTE"
 
 
 def name_of(prefix: str, node: str, epoch: int) -> str:
-    """Return the name of a pilot's Slurm job: by it a submission is found again."""
+    """Return the name of a pilot's Slurm job, by which a submission is found again."""
     return f"{prefix}-{node}.{epoch}"
 
 
 def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
-    """Return the options of `sbatch`: this node, all of it, for as long as may be."""
+    """Return the options of `sbatch`: all of this node, for as long as is allowed."""
     options = [
         f"--job-name={name}",
         f"--comment=allotment holds node {node.name}",
@@ -46,7 +46,7 @@ def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
 
 
 def script_of(fence: Sequence[str], note: Note) -> str:
-    """Write the batch script. What Slurm starts a second time ends without a trace.
+    """Return the batch script. A job that Slurm starts a second time ends without a trace.
 
     The note goes by standard input: neither arguments nor environment, which others can read.
     """

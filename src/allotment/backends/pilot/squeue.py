@@ -29,7 +29,7 @@ class PilotRow(msgspec.Struct, frozen=True):
 
     @property
     def is_there(self) -> bool:
-        """Whether it waits or runs."""
+        """Whether the job waits or runs."""
         return self.state in WAITS | RUNS
 
     @property
@@ -46,7 +46,7 @@ async def rows(prefix: str) -> dict[str, PilotRow]:
 
 
 def rows_of(text: str, prefix: str) -> dict[str, PilotRow]:
-    """Read the lines of `squeue`, by name; of two with one name that which is not over."""
+    """Read the lines of `squeue`, by name; of two of one name the one that is not over."""
     found: dict[str, PilotRow] = {}
     for line in text.splitlines():
         words = line.split("|")
@@ -59,7 +59,7 @@ def rows_of(text: str, prefix: str) -> dict[str, PilotRow]:
 
 
 def seconds_of(text: str) -> float:
-    """Read Slurm's `D-HH:MM:SS`, `MM:SS`, `UNLIMITED`; what is no time is no limit."""
+    """Read Slurm's `D-HH:MM:SS` or `MM:SS`, in seconds; anything else is no limit."""
     days, _, rest = text.rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in parts) or (days and not days.isdecimal()):

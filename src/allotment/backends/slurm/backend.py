@@ -297,7 +297,7 @@ class SlurmBackend:
             await self._cancel(number)
 
     async def freeze(self, key: TaskKey) -> None:
-        """Do nothing: it is never asked, as it is not able to."""
+        """Do nothing: a backend without this ability is never asked."""
 
     async def thaw(self, key: TaskKey) -> None:
         """Do nothing, as `freeze`."""

@@ -94,12 +94,12 @@ async def nodes(patience_s: float = PATIENCE_S) -> tuple[SlurmNode, ...]:
 
 
 async def switches() -> str:
-    """Return what Slurm says of its switches, '' where it knows none. Raises BackendError."""
+    """Return the text of Slurm's switches, '' where it knows none. Raises BackendError."""
     return await run("scontrol", "--oneliner", "show", "topology")
 
 
 async def lines(partition: str) -> str:
-    """Return a line for each node of a partition: how it is, and what of it is allocated.
+    """Return a line for each node of a partition: its state, and what of it is allocated.
 
     It costs a small part of `nodes` on a large cluster. Raises BackendError.
     """
@@ -163,7 +163,7 @@ async def submit(options: Sequence[str], script: str) -> str:
 
 
 async def cancel(job: str, *, signal: str = "") -> None:
-    """Cancel a job, or send its processes a signal. One that is over is fine."""
+    """Cancel a job, or send its processes a signal. A job that is over is no error."""
     how = [f"--signal={signal}", "--full"] if signal else []
     try:
         await run("scancel", *how, job)
@@ -175,13 +175,13 @@ async def cancel(job: str, *, signal: str = "") -> None:
 
 
 async def drain(node: str, reason: str) -> None:
-    """Have Slurm start nothing new on a node. Raises BackendError."""
+    """Make Slurm start nothing new on a node. Raises BackendError."""
     words = f"reason={_plain(reason)}"
     await run("scontrol", "update", f"nodename={node}", "state=drain", words)
 
 
 async def resume(node: str) -> None:
-    """Have Slurm use a drained node again. Raises BackendError."""
+    """Make Slurm use a drained node again. Raises BackendError."""
     await run("scontrol", "update", f"nodename={node}", "state=resume")
 
 
@@ -191,7 +191,7 @@ def _plain(reason: str) -> str:
 
 
 def surroundings() -> list[str]:
-    """Return what Slurm's commands need of our environment, as `NAME=value`."""
+    """Return the variables that Slurm's commands need of our environment: `NAME=value`."""
     conf = os.environ.get("SLURM_CONF", "")
     return [
         f"PATH={os.environ.get('PATH', '/usr/bin:/bin')}",
@@ -204,7 +204,7 @@ def surroundings() -> list[str]:
 async def run(
     command: str, *words: str, patience_s: float = PATIENCE_S, env: Mapping[str, str] = {}
 ) -> str:
-    """Run a command of Slurm and return what it says. `env` is added to its environment.
+    """Run a command of Slurm and return its output. `env` is added to its environment.
 
     Raises EngineAway where Slurm does not answer, and BackendError where it refuses.
     """

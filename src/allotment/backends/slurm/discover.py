@@ -65,9 +65,9 @@ def _devices(gres: str) -> tuple[Device, ...]:
 
 
 def report_of(node: Node, found: SlurmNode | None, partition: str = "") -> NodeReport:
-    """Return how a node is: lost with all that runs there, or only closed to new work.
+    """Return the state of a node: lost with all that runs there, or only closed to new work.
 
-    With a partition it has to be there, with as many devices as are counted on.
+    With a partition, the node must be in it, with as many devices as configured.
     """
     if found is None:
         return NodeReport(node.id, alive=True, closed="Slurm has no such node")

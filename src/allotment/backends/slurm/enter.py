@@ -31,7 +31,7 @@ def enter_argv(
     code: str,
     inside: Sequence[str],
 ) -> list[str]:
-    """Return the command; `surroundings` are `NAME=value` of what Slurm's commands need.
+    """Return the command; `surroundings` are `NAME=value` for Slurm's commands.
 
     `inside` runs on the node, and leaves its exit code in the file `code`.
     """
@@ -43,7 +43,7 @@ def enter_argv(
 
 
 def inside_argv(runner: str, folder: str, code: str, argv: Sequence[str]) -> list[str]:
-    """Return what runs a command on the node, with the environment of a task."""
+    """Return the command that runs another on the node, with the environment of a task."""
     return [PYTHON, "-I", "-S", runner, "enter", folder, code, *argv]
 
 

@@ -19,9 +19,9 @@ class Finder:
         """Empty before the first look."""
 
     async def look(self, there: Sequence[SlurmNode], known: Collection[str]) -> None:
-        """Look at all nodes there are. Raises BackendError; then what was found stays.
+        """Look at all nodes there are. Raises BackendError; then the last nodes stay.
 
-        One that is not `known` yet counts from when it takes work: not while it is down.
+        A node that is not `known` counts once it takes work, not while it is down.
         """
         by_name = {node.name: node for node in there}
         found = tuple(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def main(words: list[str]) -> int:
-    """Become the step; return an exit code where that cannot be."""
+    """Become the step; return an exit code where that is not possible."""
     while words and words[0].startswith("-"):
         del words[0]
     folder, hostfile = os.environ.get("ALLOT_TASK_FOLDER"), os.environ.get("ALLOT_HOSTFILE")
@@ -56,7 +56,7 @@ def jobs_of(tasks: Path, hostfile: Path) -> dict[str, str]:
 
 
 def is_of_job(name: str) -> bool:
-    """Whether a variable speaks of the job that mpirun runs in, which srun would keep to."""
+    """Whether a variable is about the job that mpirun runs in, which srun would keep to."""
     return name.startswith(("SLURM_", "SLURMD_", "SBATCH_", "SRUN_")) and name != "SLURM_CONF"
 
 

@@ -34,7 +34,7 @@ ALL_EVERY_S = 60.0
 
 
 class NodeWatch:
-    """Tells how the nodes of the configuration are, whenever that changes."""
+    """Reports how the nodes of the configuration are, whenever that changes."""
 
     def __init__(
         self,
@@ -71,15 +71,15 @@ class NodeWatch:
         return monotonic() - self._looked >= pause_s
 
     def hurry(self, *, full: bool = False) -> None:
-        """Look soon: something waits for a node that Slurm does not give."""
+        """Look soon: a task waits for a node that Slurm does not give."""
         self._is_hurried, self._is_full = True, self._is_full or full
 
     def shut_since(self, node: str, since: float) -> bool:
-        """Whether less of a node could be had since then than before, as far as was told."""
+        """Whether less of a node was available since then than before, as reported."""
         return self._changed.get(node, 0.0) > since
 
     async def look(self) -> Sequence[NodeLine]:
-        """Look once; return a line of each node. That Slurm does not answer is no news."""
+        """Look once; return a line for each node. No answer of Slurm changes nothing."""
         nodes = tuple(self._nodes())
         wants_all = self._is_full or monotonic() - self._asked >= ALL_EVERY_S
         self._looked, self._is_hurried, self._is_full = monotonic(), False, False
@@ -129,7 +129,7 @@ class NodeWatch:
     def tell_others(
         self, lines: Sequence[NodeLine], before: Rows, after: Rows, prefix: str
     ) -> None:
-        """Tell what others use of our nodes. `lines` lie between two looks at all jobs."""
+        """Report what others use of our nodes. `lines` lie between two looks at all jobs."""
         nodes = self._nodes()
         # One that left and came back is told of as one that was never there: it has another id.
         told = {node.id: self._others[node.id] for node in nodes if node.id in self._others}
@@ -156,14 +156,14 @@ class NodeWatch:
                 self.hurry(full=True)  # Whether it worked or not.
 
     async def close(self, node: str, reason: str) -> None:
-        """Drain a node in Slurm, unless it is drained there: whose reason that is, stays."""
+        """Drain a node in Slurm, unless it is drained there: then its reason stays."""
         self._to_open.discard(node)
         state, _ = await self._now(node)
         if "drain" not in state:
             await client.drain(node, f"{OURS}{reason or 'no reason given'}")
 
     async def open(self, node: str) -> None:
-        """Undo our own drain of a node; what else keeps nodes closed is told once more."""
+        """Undo our own drain of a node; report again what else keeps nodes closed."""
         self._to_open.add(node)
         self.hurry(full=True)  # Should it fail: a slurmctld that just started may refuse.
         state, reason = await self._now(node)

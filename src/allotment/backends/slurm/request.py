@@ -26,12 +26,12 @@ SPARE_MIN = 5
 
 
 def name_of(prefix: str, key: TaskKey) -> str:
-    """Return the name of a task's Slurm job: by it a submission is found again."""
+    """Return the name of a task's Slurm job, by which a submission is found again."""
     return f"{prefix}-{key.job}.{key.attempt}.{key.index}"
 
 
 def document_of(gang: GangLaunch, task: TaskLaunch) -> bytes:
-    """Write what the task's first process reads: `request.json`."""
+    """Return what the task's first process reads: `request.json`."""
     env = {name: value for name, value in task.env if name not in UNSEEN}
     told = {
         "argv": task.argv,
@@ -44,7 +44,7 @@ def document_of(gang: GangLaunch, task: TaskLaunch) -> bytes:
 
 
 def script_of(folder: str, runner: str) -> str:
-    """Write the batch script. What Slurm starts a second time ends without a trace."""
+    """Return the batch script. A job that Slurm starts a second time ends without a trace."""
     return (
         "#!/bin/sh\n"
         '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0\n'
@@ -55,7 +55,7 @@ def script_of(folder: str, runner: str) -> str:
 def options_of(
     gang: GangLaunch, task: TaskLaunch, prefix: str, partition: str, folder: str
 ) -> list[str]:
-    """Return the options of `sbatch`: one task, on just this node, with just this much."""
+    """Return the options of `sbatch`: one task, on this node, with these amounts."""
     need = task.resources
     labels = "".join(f" {name}={value}" for name, value in gang.labels)
     options = [
@@ -98,7 +98,7 @@ def gres_of(binding: Binding) -> str:
 
 
 def time_of(limit_ms: Millis, most: Limit | None) -> int:
-    """Return the time limit of a job in minutes: with some to spare, if that is allowed."""
+    """Return the time limit of a job in minutes, with a reserve as far as that is allowed."""
     minutes = ceil(limit_ms / MINUTE)
     spared = minutes + SPARE_MIN
     return spared if most is None else max(minutes, min(spared, most.most_ms // MINUTE))

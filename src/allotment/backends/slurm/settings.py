@@ -19,7 +19,7 @@ class Partition(msgspec.Struct, frozen=True):
 
 
 def partition_of(text: str) -> Partition | None:
-    """Read `scontrol --oneliner show partition NAME`; None where it tells of none."""
+    """Read `scontrol --oneliner show partition NAME`; None where it names none."""
     told = dict(word.split("=", 1) for word in text.split() if "=" in word)
     if "PartitionName" not in told:
         return None
@@ -33,7 +33,7 @@ def partition_of(text: str) -> Partition | None:
 
 
 def minutes_of(text: str) -> int | None:
-    """Read a length of time such as `1-02:30:00`; None for `UNLIMITED` and the like."""
+    """Read a length of time such as `1-02:30:00`, in minutes; None for `UNLIMITED`."""
     found = TIME.fullmatch(text)
     if found is None:
         return None

@@ -94,7 +94,7 @@ def rows_of(text: str, mark: str) -> Rows:
 
 
 def report(key: TaskKey, status: RunnerStatus | None, row: Row | None) -> TaskReport | None:
-    """Return how a task is; None while nothing of it is known that would be news."""
+    """Return the state of a task; None while nothing new is known of it."""
     told = report_of(key, status) if status is not None else None
     if told is not None and told.seen is Seen.ENDED:
         return _ended(told, status, row)

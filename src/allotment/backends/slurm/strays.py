@@ -25,7 +25,7 @@ class Strays:
     def overdue(
         self, rows: Rows, prefix: str, wanted: Container[tuple[str, int]], now: float
     ) -> list[str]:
-        """Return the numbers of the jobs to end. `wanted` are those with a task."""
+        """Return the numbers of the Slurm jobs to end. `wanted` are those with a task."""
         strays = {
             row.id
             for name, row in rows.items()

@@ -46,7 +46,7 @@ def switches_of(text: str) -> tuple[Switch, ...]:
 
 
 def names_of(text: str) -> Iterator[str]:
-    """Write a host list such as `n[1-3,7],gpu[01-02]` out; at most MOST_NAMES names."""
+    """Return the names of a host list such as `n[1-3,7],gpu[01-02]`; at most MOST_NAMES."""
     count = 0
     for before, inner, after in PART.findall(text):
         for middle in _numbers(inner) if inner else ("",):

@@ -51,7 +51,7 @@ FORGOTTEN_LOOKS = 50
 
 
 def main(folder: str) -> int:
-    """Run what a folder says, in it; return the exit code of the Slurm job."""
+    """Run what a folder describes, in it; return the exit code of the Slurm job."""
     os.chdir(folder)
     try:
         os.close(os.open("claim", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
@@ -131,7 +131,7 @@ class Task:
         self.told = number
 
     def run(self) -> int:
-        """Do all there is to do."""
+        """Run the task from its start to its end."""
         self.say("ready")
         if not self.pass_barrier():
             self.say(
@@ -159,14 +159,14 @@ class Task:
         return 0
 
     def hears_soon(self) -> bool:
-        """Whether Slurm told us to end: it tells all processes, and us perhaps last."""
+        """Whether Slurm told us to end: it signals all processes, and us perhaps last."""
         until = time.monotonic() + TOLD_S
         while not self.told and time.monotonic() < until:
             time.sleep(LOOK_S)
         return bool(self.told)
 
     def pass_barrier(self) -> bool:
-        """Wait for all of the gang; whether it opened before we were told to end."""
+        """Wait for all of the gang; return whether the barrier opened before a stop."""
         while not (self.told or self.is_orphan() or Path("stop").exists()):
             if not self.request["at_barrier"] or Path("go").exists():
                 return True
@@ -182,7 +182,7 @@ class Task:
         return os.getppid() != self.parent
 
     def orphans_word(self) -> dict[str, str]:
-        """Return what a status says besides of a task that ends as an orphan."""
+        """Return what a status adds for a task that ends as an orphan."""
         if self.ended_by != "orphan":
             return {}
         node = os.environ.get("SLURMD_NODENAME", "its node")

@@ -79,7 +79,7 @@ def devices_of(gres: str) -> Counter[str]:
 
 
 def mib_of(size: str) -> int:
-    """Read an amount of memory such as `100M` or `2G`; 0 where it is none."""
+    """Read an amount of memory such as `100M` or `2G`, in MiB; 0 where it is none."""
     found = SIZE.match(size)
     return int(found[1]) * KIB_OF[found[2]] // KIB_OF["M"] if found else 0
 
@@ -94,7 +94,7 @@ def others_on(
     prefix: str,
     known: Mapping[str, Others],
 ) -> dict[str, Others]:
-    """Return what others use, node by node. `lines` lie in time between two looks at jobs."""
+    """Return what others use, node by node. `lines` lie between two looks at jobs."""
     surely, maybe = _ours(before, after, prefix)
     nothing: Counter[str] = Counter()
     return {
