@@ -51,7 +51,7 @@ class Place:
         self.drained: Callable[[], Awaitable[None]] | None = None
         """Waits until little of what was sent is left; there once it is connected."""
         self.gone: Callable[[], None] = lambda: None
-        """Tells the protocol that nothing can be sent any more."""
+        """Called when nothing can be sent any more."""
 
     async def taken(self) -> None:
         """Wait until the client has read its answer; hang up on one that does not read."""

@@ -21,10 +21,10 @@ SHARE = 10
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """The output that a request asks for. `task` empty means all tasks, `attempt` None the
-    newest.
+    """The output that a request asks for.
 
-    `tail` is how many bytes of each stream to begin with, None all of them.
+    `task` empty means all tasks, `attempt` None the newest. `tail` is how many bytes of each
+    stream to begin with, None all of them.
     """
 
     job: JobId

@@ -436,5 +436,5 @@ class Enterable(Protocol):
     """An ability of some backends: run a command inside a running task's isolation."""
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
-        """Return the host command that runs `argv` in a task, on its own terminal."""
+        """Return the host command for `argv`; it uses the terminal that it is started on."""
         ...

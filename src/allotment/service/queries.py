@@ -21,7 +21,7 @@ from allotment.service.tenant_cells import tenant_cells
 from allotment.service.why import reason_of, why
 
 SpecWriter = Callable[[JobSpec], dict[str, object]]
-"""Gives a job's native form, secrets redacted. Filled in by `wiring`."""
+"""Returns a job's native form, secrets redacted. Filled in by `wiring`."""
 
 
 def job_row(

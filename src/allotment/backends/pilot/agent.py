@@ -233,7 +233,7 @@ class Agent:
         return list((await self._backend.device_uses()).get(HERE, ()))
 
     def _tell(self, report: Report) -> None:
-        """Tell news; what is told while nobody listens is asked for at the next welcome."""
+        """Send news; what is sent while nobody listens is asked for at the next welcome."""
         if isinstance(report, TaskReport):
             self._send(TaskNews(report))
         elif isinstance(report, HealthReport):

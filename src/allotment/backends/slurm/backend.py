@@ -612,7 +612,7 @@ class SlurmBackend:
         return fd
 
     def _put(self, key: TaskKey, name: str, text: str) -> None:
-        """Tell the first process of a task something, in a file that appears as a whole."""
+        """Leave an order for the first process of a task, in a file that appears as a whole."""
         folder = self._folder(key)
         try:
             at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

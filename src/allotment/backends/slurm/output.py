@@ -10,8 +10,7 @@ MOST_NAMES = 10_000
 
 
 def pieces_in(names: Iterable[str], stream: str) -> list[tuple[int, str]]:
-    """Return the pieces of a log by the byte with which they begin, the newest where there are
-    too many."""
+    """Return the pieces of a log by their first byte; the newest where there are too many."""
     pattern = re.compile(rf"{stream}\.tail\.([0-9]{{1,15}})")
     found = (pattern.fullmatch(name) for name in islice(names, MOST_NAMES))
     tails = sorted((int(each[1]), each[0]) for each in found if each)

@@ -415,8 +415,7 @@ OPTIONS: tuple[Option, ...] = (
 
 
 class BsubTable(OptionTable):
-    """Options of one dash and a whole name (`-gpu num=2`); a letter may have its value
-    attached (`-n4`)."""
+    """Options of one dash and a whole name (`-gpu num=2`); `-n4` has its value attached."""
 
     def find(self, name: str) -> Option | None:
         return self.by_name.get(name)
