@@ -58,7 +58,7 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_line_that_never_ends_is_kept_as_it_comes(tmp_path: Path) -> None:
     piece = b"x" * (100 * KIB)
-    client = Told(tmp_path, [[b"t1 " + piece, *[piece] * 4]])
+    client = Told(tmp_path, [[b"1t " + piece, *[piece] * 4]])
     follower = followed(client, tmp_path, 250 * KIB)
     assert client.seen == [100 * KIB, 200 * KIB, *[250 * KIB] * 3]
     assert follower.dropped == 250 * KIB
@@ -76,7 +76,7 @@ def test_many_lines_are_one_write_and_none_beyond_the_bound(
         return write(file, data, at)
 
     monkeypatch.setattr(os, "pwrite", counted)
-    lines = b"".join(b"t%03d a\n" % index for index in range(1000))
+    lines = b"".join(b"%03dt a\n" % index for index in range(1000))
     follower = followed(Told(tmp_path, [[lines] * 9]), tmp_path, 3 * 2000)
     assert len(marks) == 3
     assert (tmp_path / FILE).read_bytes() == b"a\n" * 3000
@@ -87,7 +87,7 @@ def test_others_have_their_turn_while_a_pod_writes(tmp_path: Path) -> None:
     turns: list[int] = []
 
     async def story() -> None:
-        client = Told(tmp_path, [[b"t1 " + b"x" * (640 * KIB)]])
+        client = Told(tmp_path, [[b"1t " + b"x" * (640 * KIB)]])
         follower = Follower(client, "p", tmp_path, KIB)
         follower.is_over = True
         following = asyncio.create_task(follower.run())
@@ -102,31 +102,37 @@ def test_others_have_their_turn_while_a_pod_writes(tmp_path: Path) -> None:
 def test_a_line_that_broke_off_comes_again_once(tmp_path: Path) -> None:
     client = Told(
         tmp_path,
-        [[b"t1 a\nt2 b", b"c", BREAK], [b"t1 a\nt2 bc", b"d\nt2 e\n", BREAK], [b"t2 e\nt3 f"]],
+        [[b"1t a\n2t b", b"c", BREAK], [b"1t a\n2t bc", b"d\n2t e\n", BREAK], [b"2t e\n3t f"]],
     )
     follower = followed(client, tmp_path, 100)
-    assert client.asked == ["", "t1", "t2"]
+    assert client.asked == ["", "1t", "2t"]
     assert (tmp_path / FILE).read_bytes() == b"a\nbcd\ne\nf"
     assert follower.dropped == 0
 
 
 def test_a_later_service_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:
-    followed(Told(tmp_path, [[b"t1 a\nt2 b\n"], []]), tmp_path, 100)
+    followed(Told(tmp_path, [[b"1t a\n2t b\n"], []]), tmp_path, 100)
     with (tmp_path / FILE).open("ab") as file:
         file.write(b"half")
-    client = Told(tmp_path, [[b"t2 b\nt2 c\n"]])
+    client = Told(tmp_path, [[b"2t b\n2t c\n"]])
     followed(client, tmp_path, 100)
-    assert client.asked == ["t2"]
+    assert client.asked == ["2t"]
     assert (tmp_path / FILE).read_bytes() == b"a\nb\nc\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 def test_times_are_taken_off_wherever_pieces_end(size: int) -> None:
-    text = b"t1 old\nt2 had\nt2 new\nt3 a b\n\nt4 \nt5 open"
-    lines = Stamped(b"t2", 1)
+    text = b"1t old\n2t had\n2t new\n3t a b\n\n4t \n5t open"
+    lines = Stamped(b"2t", 1)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     found = b"".join(b"".join(lines.take(piece)) for piece in pieces)
     assert found == b"new\na b\n\nopen"
-    assert (lines.newest, lines.same) == (b"t4", 1)
+    assert (lines.newest, lines.same) == (b"4t", 1)
     lines.finish()
-    assert (lines.newest, lines.same) == (b"t5", 1)
+    assert (lines.newest, lines.same) == (b"5t", 1)
+
+
+@pytest.mark.parametrize("words", [b"failed to try resolving symlinks\n", b"gone\n", b"x" * 99])
+def test_words_of_kubernetes_about_a_log_are_no_output(words: bytes) -> None:
+    lines = Stamped(b"", 0)
+    assert b"".join(lines.take(b"1t a\n" + words)) == b"a\n"

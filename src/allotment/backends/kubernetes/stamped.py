@@ -44,7 +44,7 @@ class Stamped:
             if not space:
                 if b"\n" not in time and len(time) <= LONGEST_TIME:
                     return b""
-                time, part = b"", time  # no line of the task's, but words of Kubernetes
+                time, part = b"", time
             self._begin(time)
         return part if self._is_new else b""
 
@@ -52,4 +52,5 @@ class Stamped:
         self._time, self._head = time, b""
         is_same = time == self._at and self._skip > 0
         self._skip -= is_same
-        self._is_new = not is_same and time >= self._at
+        # Without a time it is no line of the task, but words of Kubernetes about its log.
+        self._is_new = time[:1].isdigit() and not is_same and time >= self._at
