@@ -163,6 +163,8 @@ class LocalBackend:
             made = self._translate(gang, task)
             work = self._bring_image(task.key, made, gang.image_wish, gang.named)
             self._preparing[task.key] = asyncio.get_running_loop().create_task(work)
+            # Now it has begun: of what is cancelled before that, nothing runs, not its end.
+            await asyncio.sleep(0)
 
     async def _start(self, made: Request, key: TaskKey) -> None:
         self._live.add(key)
