@@ -48,7 +48,7 @@ class Progress:
         self._metrics: dict[str, float] = {}
 
     def __call__(self, step: int, total: int | None = None, **metrics: Any) -> None:  # noqa: ANN401
-        """Tell that `step` steps are done, of `total` if that is known.
+        """Report that `step` steps are done, of `total` if that is known.
 
         Metrics are numbers, such as `loss=0.31`; they are shown by `allot show`.
         """

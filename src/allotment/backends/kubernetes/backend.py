@@ -595,7 +595,7 @@ class KubernetesBackend:
     def _end(
         self, key: TaskKey, exit_: Exit, why: Diagnosis | None = None, pod: Pod | None = None
     ) -> None:
-        """Tell the end of a task, once all is there that it wrote."""
+        """Report the end of a task, once all is there that it wrote."""
         if key not in self._ending:
             finish = self._finish_or_again(key, exit_, why, pod)
             self._ending[key] = asyncio.create_task(finish)
@@ -603,7 +603,7 @@ class KubernetesBackend:
     async def _finish_or_again(
         self, key: TaskKey, exit_: Exit, why: Diagnosis | None, pod: Pod | None
     ) -> None:
-        """Tell an end, once it can be kept: a disk may be full for a while."""
+        """Report an end, once it can be kept: a disk may be full for a while."""
         pause = LOOK_EVERY_S
         try:
             while True:
