@@ -1,10 +1,9 @@
 """The content of a file that a job left, as it goes over the wire."""
 
 import asyncio
-import os
 from urllib.parse import quote
 
-from allotment.service.files import OpenFile
+from allotment.service.workspace import OpenFile
 
 CHUNK = 256 * 1024
 
@@ -13,14 +12,14 @@ class Contents:
     """The content of a file as it was when opened, in pieces. `aclose` closes the file."""
 
     def __init__(self, file: OpenFile) -> None:
-        self._fd = file.fd
+        self._file = file
         self._left = file.size
         self._reading: asyncio.Future[bytes] | None = None
 
     async def __anext__(self) -> bytes:
         if self._left <= 0:
             raise StopAsyncIteration
-        work = asyncio.to_thread(os.read, self._fd, min(CHUNK, self._left))
+        work = self._file.read(min(CHUNK, self._left))
         self._reading = asyncio.ensure_future(work)
         data = await asyncio.shield(self._reading)
         if not data:
@@ -32,7 +31,7 @@ class Contents:
         """Close the file, once the thread that may still read from it is done."""
         if self._reading is not None:
             await asyncio.wait({self._reading})
-        os.close(self._fd)
+        await self._file.close()
 
 
 def headers_of(file: OpenFile) -> dict[str, str]:

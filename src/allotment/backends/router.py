@@ -38,6 +38,7 @@ from allotment.service.ports import (
     TaskLaunch,
     TaskUse,
 )
+from allotment.service.workspace import OwnDisks, Workspace
 
 
 class Router:
@@ -148,6 +149,10 @@ class Router:
         name, engine = self._at(node)
         found = engine.silence(node) if isinstance(engine, Distant) else None
         return msgspec.structs.replace(found, engine=name) if found is not None else None
+
+    def workspace_of(self, node: str) -> Workspace | None:
+        _, engine = self._at(node)
+        return engine.workspace_of(node) if isinstance(engine, OwnDisks) else None
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {

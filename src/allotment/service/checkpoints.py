@@ -2,10 +2,10 @@
 
 The contract: a job replaces the file $ALLOT_CHECKPOINT_FILE, as a whole, by
 `{"path": …, "step": …, "progress": 0..1}` after each good checkpoint. It may hold numbers
-nobody can keep: what cannot be kept is as good as not there (and see `job_files.py`).
+nobody can keep: what cannot be kept is as good as not there (and see `job_reports.py`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import msgspec
@@ -15,8 +15,10 @@ from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.quantity import Instant, WallTime
 from allotment.model.reports import CheckpointReport
-from allotment.service.job_files import Changed, JobFiles
+from allotment.service.job_files import JobFiles
 from allotment.service.launch import Folders
+from allotment.service.workspace import Changed
+from allotment.service.workspaces import Workspaces
 
 MOST_BYTES = 64 * 1024
 
@@ -32,30 +34,32 @@ class Reported(msgspec.Struct, frozen=True):
 class CheckpointWatch:
     """Looks at the files of running jobs; reads one only when it changed."""
 
-    def __init__(self, folders: Folders, wall: Callable[[Instant], WallTime]) -> None:
-        def file_of(job: JobRecord) -> str:
+    def __init__(self, workspaces: Workspaces, wall: Callable[[Instant], WallTime]) -> None:
+        def file_of(folders: Folders, job: JobRecord) -> str:
             return folders.checkpoint_file(job.id, job.spec)
 
-        self._files = JobFiles("checkpoints", file_of, MOST_BYTES, wall)
+        self._files = JobFiles(workspaces, file_of, MOST_BYTES, wall)
 
     async def look(self, state: State) -> list[CheckpointReport]:
         """Return the checkpoints that are new. O(running jobs), one stat each."""
-        reports = [_report(changed) for changed in await self._files.look(state)]
-        return [report for report in reports if report is not None]
+        return _reports(await self._files.look(state))
 
-    def look_at(self, job: JobRecord) -> CheckpointReport | None:
-        """Return the newest checkpoint of a job with a near folder, if it was not seen yet."""
-        changed = self._files.look_at(job)
-        return _report(changed) if changed else None
+    def look_now(self, job: JobRecord) -> list[CheckpointReport] | None:
+        """Return a job's newest checkpoint, if it was not seen yet; None if that takes long."""
+        changed = self._files.look_now(job)
+        return None if changed is None else _reports(changed)
 
-    async def last_of(self, job: JobRecord) -> CheckpointReport | None:
+    async def last_of(self, job: JobRecord) -> list[CheckpointReport]:
         """Return the newest checkpoint of a job that ends, if it was not seen yet."""
-        changed = await self._files.last_of(job)
-        return _report(changed) if changed else None
+        return _reports(await self._files.last_of(job))
 
     def close(self) -> None:
         """Stop looking, without waiting for folders that do not answer."""
         self._files.close()
+
+
+def _reports(found: Sequence[Changed]) -> list[CheckpointReport]:
+    return [report for changed in found if (report := _report(changed)) is not None]
 
 
 def _report(changed: Changed) -> CheckpointReport | None:

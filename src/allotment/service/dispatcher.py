@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 
 import structlog
@@ -15,13 +15,14 @@ from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.folders import folders_of, prepare, tell_size
 from allotment.service.host_accounts import HostAccounts
-from allotment.service.launch import Account, Folders, gang_launch
+from allotment.service.job_folders import size_files, wanted_for
+from allotment.service.launch import Account, gang_launch
 from allotment.service.ports import Backend, GangLaunch, NodeClosing, Refused
 from allotment.service.telemetry import Telemetry
-from allotment.service.threads import Threads
 from allotment.service.withheld import failed_for_secrets
+from allotment.service.workspace import Workspace
+from allotment.service.workspaces import Workspaces
 
 log = structlog.get_logger("allot.service")
 
@@ -29,8 +30,6 @@ TRIES = 5
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 STOP_AGAIN_S, STOP_SELDOM_S = 5.0, 300.0
 """How long after tries that failed a task is told to stop again: at first, and at most."""
-PATIENCE_S = 30.0
-"""How long a file system may take to make a folder."""
 
 
 Lane = JobId | tuple[str, NodeId]
@@ -43,13 +42,13 @@ class Dispatcher:
         self,
         state: State,
         backend: Backend,
-        folders: Folders,
+        workspaces: Workspaces,
         telemetry: Telemetry,
         report: Callable[[TaskReport], None],
     ) -> None:
         self.state = state
         self._backend = backend
-        self._folders = folders
+        self._workspaces = workspaces
         self._telemetry = telemetry
         self._report = report
         self._lanes: dict[Lane, deque[f.AnyEffect]] = {}
@@ -58,7 +57,6 @@ class Dispatcher:
         """Whose launch was left in the middle for a stop: the engine may not know of them."""
         self._pauses: dict[TaskKey, float] = {}
         """Before tasks that no try could stop are told again."""
-        self._threads = Threads("folders")
         self._accounts = HostAccounts()
 
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
@@ -181,25 +179,47 @@ class Dispatcher:
             return
         try:
             account = await self._accounts.of(job.owner)
-            if order.tasks[0] == 0:
-                await self._prepare(job, account)
-            if self._starting(order) is not job:
-                return
-            gang = gang_launch(
-                job,
-                order.keys,
-                self.state.config,
-                self.state.cluster.nodes,
-                self._folders,
-                account,
-                at_barrier=order.at_barrier,
-            )
         except BackendError as error:
             self._give_up(dict.fromkeys(order.keys, str(error)))
             return
-        refused = await self._start(gang, partial(self._is_wanted, order))
-        if self._starting(order) is job:
+        for workspace, nodes, keys in list(self._workspaces.parts(job, order.keys)):
+            refused = await self._launch_in(workspace, nodes, keys, order, account)
+            if self._starting(order) is not job:
+                return
             self._give_up(refused)
+
+    async def _launch_in(
+        self,
+        workspace: Workspace,
+        nodes: Sequence[str],
+        keys: Sequence[TaskKey],
+        order: f.LaunchGang,
+        account: Account,
+    ) -> Refused:
+        """Start those tasks of a gang whose files are in one workspace; return the refused."""
+        job, is_wanted = self._starting(order), partial(self._is_wanted, order)
+        if job is None:
+            return {}
+        known = self.state.cluster.nodes
+        wanted = wanted_for(job, workspace.folders, account, known)
+        trouble = await self._try(lambda: workspace.prepare(nodes, wanted), is_wanted, tries=1)
+        if trouble and not is_wanted():
+            self._leave(keys)
+            return {}
+        if trouble:
+            return dict.fromkeys(keys, trouble)
+        if self._starting(order) is not job:
+            return {}
+        gang = gang_launch(
+            job,
+            keys,
+            self.state.config,
+            known,
+            workspace.folders,
+            account,
+            at_barrier=order.at_barrier,
+        )
+        return await self._start(gang, is_wanted)
 
     async def _start(self, gang: GangLaunch, is_wanted: Callable[[], bool]) -> Refused:
         """Have a gang started; return which tasks are refused even so often asked for.
@@ -218,29 +238,14 @@ class Dispatcher:
 
         trouble = await self._try(launch, is_wanted)
         if trouble and not refused and not is_wanted():
-            self._left = set(filter(self._is_stopping, self._left))
-            self._left.update(task.key for task in gang.tasks)
+            self._leave([task.key for task in gang.tasks])
             return {}
         return refused or ({task.key: trouble for task in gang.tasks} if trouble else {})
 
-    async def _prepare(self, job: JobRecord, account: Account) -> None:
-        """Make the folders of an attempt. Raises BackendError.
-
-        Those of the user's own may lie where nobody answers: the loop does not wait there.
-        """
-        make = partial(prepare, job, self._folders, account, self.state.cluster.nodes)
-        own = folders_of(job.spec)
-        if not own and account.identity is None:
-            make()
-            return
-        try:
-            await self._threads.run(job.owner.user, make, PATIENCE_S)
-        except TimeoutError:
-            where = " or ".join(own) or "its outputs"
-            raise BackendError(
-                f"the folders of job {job.id} were not made in {PATIENCE_S:.0f} s: the file "
-                f"system of {where} does not answer"
-            ) from None
+    def _leave(self, keys: Iterable[TaskKey]) -> None:
+        """Note tasks whose launch is left in the middle."""
+        self._left = set(filter(self._is_stopping, self._left))
+        self._left.update(keys)
 
     def _starting(self, order: f.LaunchGang) -> JobRecord | None:
         """Return the job of a gang, while this attempt of it is under way."""
@@ -256,8 +261,12 @@ class Dispatcher:
     async def _tell_size(self, job: JobId, no: AttemptNo) -> None:
         record = self.state.jobs.get(job)
         attempt = record.attempt if record else None
-        if record is not None and attempt is not None and attempt.no == no:
-            tell_size(record, self._folders, self.state.cluster.nodes)
+        if record is None or attempt is None or attempt.no != no:
+            return
+        keys = record.task_keys()[: attempt.staying]
+        for workspace, nodes, _ in list(self._workspaces.parts(record, keys)):
+            files = size_files(record, workspace.folders, self.state.cluster.nodes)
+            await workspace.write(nodes, job, files)
 
     def _give_up(self, refused: Refused) -> None:
         for key, why in refused.items():
@@ -267,6 +276,7 @@ class Dispatcher:
         self,
         call: Callable[[], Awaitable[None]],
         is_wanted: Callable[[], bool] = lambda: True,
+        tries: int = TRIES,
     ) -> str:
         """Call until it works or patience ends; return the last trouble, empty when it worked.
 
@@ -279,7 +289,7 @@ class Dispatcher:
             except BackendError as error:
                 self._telemetry.backend_faults += 1
                 faults += not isinstance(error, EngineAway)
-                if faults == TRIES or not is_wanted():
+                if faults == tries or not is_wanted():
                     return str(error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, LONGEST_PAUSE_S)

@@ -18,7 +18,7 @@ import msgspec
 from allotment.model.errors import Code, Rejected
 from allotment.rights import paths
 from allotment.rights.user import rights_of
-from allotment.service.launch import Account
+from allotment.service.workspace import FileBelow, Left
 
 MOST_NAMES = 400_000
 """How many names one listing reads, files or not, before it is called incomplete."""
@@ -27,15 +27,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_NONBLOCK
 
 
-class FileBelow(msgspec.Struct, frozen=True):
-    """A file, by its path from the folder; its bytes, and when it changed."""
-
-    path: str
-    size: int
-    changed_ms: int
-
-
-class OpenFile(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct, frozen=True):
     """A file open for reading, and its size at that moment."""
 
     fd: int
@@ -43,20 +35,32 @@ class OpenFile(msgspec.Struct, frozen=True):
     name: str
 
 
+def files_left(left: Left, most: int) -> tuple[list[FileBelow], bool]:
+    """Return at most so many files of an attempt, in order; whether these are all. Blocks."""
+    with _opened(left) as top:
+        return files_below(top, most) if top is not None else ([], True)
+
+
+def open_left(left: Left, path: str) -> Found | None:
+    """Open a file of an attempt; None without its folder. Blocks. Raises Rejected."""
+    with _opened(left) as top:
+        return open_file(top, path, left.name) if top is not None else None
+
+
 @contextmanager
-def opened(folder: str, owner: Account, reader: Account) -> Generator[int | None]:
+def _opened(left: Left) -> Generator[int | None]:
     """Open an output folder, and use files with the reader's rights meanwhile.
 
     None when it is not there, or not really the job's: its user may have put a link there.
     """
-    with rights_of(reader.identity):
+    with rights_of(left.reader):
         try:
-            fd = paths.resolve(folder)
+            fd = paths.resolve(left.folder)
         except OSError:
             yield None
             return
         try:
-            is_theirs = owner.identity is None or os.fstat(fd).st_uid == owner.identity.uid
+            is_theirs = left.owner is None or os.fstat(fd).st_uid == left.owner.uid
             yield fd if is_theirs else None
         finally:
             os.close(fd)
@@ -137,7 +141,7 @@ def _join(where: str, name: str) -> str:
 # ── opening ─────────────────────────────────────────────────────────────────────────────
 
 
-def open_file(top: int, path: str, reader: str) -> OpenFile:
+def open_file(top: int, path: str, reader: str) -> Found:
     """Open a regular file below a folder for reading. Raises Rejected."""
     name = path.rpartition("/")[2]
     try:
@@ -152,7 +156,7 @@ def open_file(top: int, path: str, reader: str) -> OpenFile:
     if not stat.S_ISREG(state.st_mode):
         os.close(fd)
         raise _not_there(name, "is no regular file")
-    return OpenFile(fd, state.st_size, name)
+    return Found(fd, state.st_size, name)
 
 
 def _not_there(name: str, why: str) -> Rejected:

@@ -6,22 +6,22 @@ import pwd
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
 
-from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec
 from allotment.rights import paths
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
-from allotment.service.batch.files import File, batch_files, tool_files, tools_folder
-from allotment.service.launch import Account, Folders, Nodes, hostfile
+from allotment.service.batch.files import File
+from allotment.service.launch import Account, Folders
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
+from allotment.service.workspace import JobFolders
 
 
 def account_of(owner: Actor) -> Account:
@@ -54,72 +54,40 @@ def _account(owner: Actor, minute: int) -> Account:  # noqa: ARG001 - part of th
     return Account(name, home, shell, Identity(uid, gid, groups))
 
 
-def prepare(job: JobRecord, folders: Folders, account: Account, nodes: Nodes) -> None:
-    """Make what an attempt needs: output, checkpoints, host file. Idempotent. May block.
+def make(wanted: JobFolders, root: str) -> None:
+    """Make what an attempt needs, below a root of ours or where its user named. Idempotent.
 
-    Raises BackendError, naming the folder, when the host or the user's rights refuse.
+    May block. Raises BackendError, naming the folder, when the host or the user's rights
+    refuse.
     """
-    attempt = job.attempts[-1]
-    wanted = (
-        folders.output(job.id, job.spec, attempt.no),
-        folders.checkpoints(job.id, job.spec),
-    )
     try:
         for name in ("outputs", "checkpoints"):
-            ours = Path(folders.root, name)
+            ours = Path(root, name)
             ours.mkdir(mode=0o755, exist_ok=True)
             ours.chmod(0o755)
-            if any(Path(path).is_relative_to(ours) for path in wanted):
-                _make_below(ours, str(job.id), account.identity)
-        _make_as(wanted, account.identity)
-        _open_parents(Path(folders.attempt(job.id, attempt.no)), Path(folders.root))
-        _tell(job, folders, nodes)
-        if job.spec.batch is not None:
-            _write_script(job, folders, nodes, account)
+            if any(Path(path).is_relative_to(ours) for path in wanted.folders):
+                _make_below(ours, str(wanted.job), wanted.identity)
+        _make_as(wanted.folders, wanted.identity)
+        if wanted.programs:
+            make_tools(Path(wanted.programs), Path(root), wanted.program_files)
+        _write_all(wanted.files, Path(root), wanted.identity)
     except OSError as error:
         raise BackendError(
-            f"cannot make the folders of job {job.id}: {error.strerror}: {error.filename}"
+            f"cannot make the folders of job {wanted.job}: {error.strerror}: {error.filename}"
         ) from error
 
 
-def folders_of(spec: JobSpec) -> tuple[str, ...]:
-    """Return the folders of a job that belong to its user and may be written to."""
-    checkpoints = spec.checkpoint.dir if spec.checkpoint is not None else ""
-    return tuple(path for path in (spec.output_dir, checkpoints) if path)
-
-
-def tell_size(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
-    """Write for the tasks of an elastic gang how many they are, and where. Idempotent.
-
-    Raises BackendError, naming the file, when the host refuses.
-    """
+def rewrite(job: JobId, files: Mapping[str, File], root: str) -> None:
+    """Replace files of ours, each as a whole. Raises BackendError, naming the file."""
     try:
-        _tell(job, folders, nodes)
+        _write_all(files, Path(root), None)
     except OSError as error:
         raise BackendError(
-            f"cannot tell job {job.id} its size: {error.strerror}: {error.filename}"
+            f"cannot tell job {job} its size: {error.strerror}: {error.filename}"
         ) from error
 
 
-def _tell(job: JobRecord, folders: Folders, nodes: Nodes) -> None:
-    attempt = job.attempts[-1]
-    _write(Path(folders.hostfile(job.id, attempt.no)), hostfile(job.spec, attempt, nodes))
-    if job.spec.roles[-1].elastic:
-        _write(Path(folders.size_file(job.id, attempt.no)), f"{attempt.staying}\n")
-
-
-def _write_script(job: JobRecord, folders: Folders, nodes: Nodes, account: Account) -> None:
-    """Write what a batch script runs with. Only its user may read the script."""
-    batch = job.spec.batch
-    if batch is None:
-        return
-    root = Path(folders.root)
-    make_tools(Path(tools_folder(folders.root)), root)
-    folder = Path(folders.attempt(job.id, job.attempts[-1].no))
-    _write_all(batch_files(job, batch, nodes, account.name), folder, root, account.identity)
-
-
-def make_tools(tools: Path, root: Path) -> None:
+def make_tools(tools: Path, root: Path, files: Mapping[str, File]) -> None:
     """Make the folder of the programs that scripts call, unless it is there.
 
     Several threads may do so at once: the first whose folder is complete wins.
@@ -130,7 +98,7 @@ def make_tools(tools: Path, root: Path) -> None:
     fresh = Path(mkdtemp(dir=tools.parent))
     fresh.chmod(0o755)
     try:
-        _write_all(tool_files(str(root)), fresh, root, None)
+        _write_all({f"{fresh}/{name}": file for name, file in files.items()}, root, None)
         fresh.rename(tools)
     except OSError:
         if not tools.is_dir():
@@ -139,11 +107,8 @@ def make_tools(tools: Path, root: Path) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _write_all(
-    files: Mapping[str, File], folder: Path, root: Path, owner: Identity | None
-) -> None:
-    for name, file in files.items():
-        path = folder / name
+def _write_all(files: Mapping[str, File], root: Path, owner: Identity | None) -> None:
+    for path, file in ((Path(name), file) for name, file in files.items()):
         _open_parents(path.parent, root)
         _write(path, file.text, file.mode, owner if file.is_private else None)
 
@@ -232,8 +197,10 @@ class PathCheck:
     nobody waits for long.
     """
 
-    def __init__(self, state_dir: str) -> None:
+    def __init__(self, state_dir: str, is_seen: Callable[[JobSpec], bool]) -> None:
+        """`is_seen` says whether this host sees the disk that a job's paths are on."""
         self._state_dir = state_dir
+        self._is_seen = is_seen
         self._threads = Threads("paths")
 
     async def check(self, spec: JobSpec, owner: Actor) -> None:
@@ -255,6 +222,9 @@ class PathCheck:
                 f"workdir: {spec.workdir[:200]}: {trouble}.",
                 "It is a path in the image, and made there where it is missing.",
             )
+        if not self._is_seen(spec):
+            _check_unseen(spec)
+            return
         for key, path, mode in _named(spec):
             is_made = path == (checkpoint.dir if checkpoint is not None else "")
             look = partial(_look, key, path, mode, owner, self._state_dir, is_made=is_made)
@@ -268,6 +238,14 @@ class PathCheck:
                     f"{key}: {path}: {trouble}.",
                     "Paths are those of the machine that runs the job, as the submitting user.",
                 )
+
+
+def _check_unseen(spec: JobSpec) -> None:
+    """Check paths on a disk that only the job's nodes see. Raises Rejected."""
+    for key, path, _ in _named(spec):
+        if trouble := _unsound(path):
+            hint = "Paths are those of the nodes that run the job."
+            raise Rejected(Code.PATH_UNUSABLE, f"{key}: {path[:200]}: {trouble}.", hint)
 
 
 PATIENCE_S = 10.0

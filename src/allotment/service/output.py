@@ -1,40 +1,40 @@
 """What the tasks of a job wrote, and a way into those that run."""
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from allotment.engine.records import JobRecord
+from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.service import views as v
 from allotment.service.access import may_change, may_see
-from allotment.service.files import OpenFile, files_below, open_file, opened, shown
+from allotment.service.files import shown
 from allotment.service.finding import Finding
 from allotment.service.folders import account_of
-from allotment.service.launch import Account, Folders
+from allotment.service.host_workspace import silent_files
+from allotment.service.launch import Account
 from allotment.service.ports import Backend, Enterable, LogChunk
 from allotment.service.queries import task_name
 from allotment.service.threads import Threads
 from allotment.service.turns import Turns
+from allotment.service.workspace import Left, OpenFile
+from allotment.service.workspaces import Workspaces
 
 PATIENCE_S = 60.0
-
-T = TypeVar("T")
 
 
 class Output:
     """Reads what tasks wrote, for those who may."""
 
     def __init__(
-        self, finding: Finding, backend: Backend, folders: Folders, turns: Turns
+        self, finding: Finding, backend: Backend, workspaces: Workspaces, turns: Turns
     ) -> None:
         self._finding = finding
         self._backend = backend
-        self._folders = folders
+        self._workspaces = workspaces
         self._turns = turns
-        self._threads = Threads("files")
+        self._threads = Threads("readers")
 
     def task_index(
         self, job: JobId, attempt: int | None, task: str
@@ -97,47 +97,57 @@ class Output:
             pass
         return data
 
-    async def for_user(self, actor: Actor, work: Callable[[], T]) -> T:
-        """Do work on a user's files in a thread. Raises Rejected if it takes too long."""
-        try:
-            return await self._threads.run(actor.user, work, PATIENCE_S)
-        except TimeoutError:
-            raise Rejected(
-                Code.UNAVAILABLE,
-                f"The file system did not answer within {PATIENCE_S:.0f} s.",
-                "Look whether its server is there, and try again.",
-            ) from None
+    async def _left(self, job: JobRecord, attempt: AttemptRecord, actor: Actor) -> Left:
+        """Return where an attempt left its files, and who looks. Raises Rejected."""
 
-    def files(self, job: JobId, actor: Actor, attempt: int, most: int) -> v.OutputPage:
+        def accounts() -> tuple[Account, Account]:
+            return account_of(job.owner), _reader(actor, job)
+
+        try:
+            owner, reader = await self._threads.run(actor.user, accounts, PATIENCE_S)
+        except TimeoutError:
+            raise silent_files(PATIENCE_S) from None
+        workspaces = self._workspaces
+        folders = workspaces.of(job, attempt).folders
+        return Left(
+            folder=folders.output(job.id, job.spec, attempt.no),
+            nodes=tuple(workspaces.nodes_of(attempt)),
+            owner=owner.identity,
+            reader=reader.identity,
+            name=reader.name,
+            asked_by=actor.user,
+        )
+
+    async def files(self, job: JobId, actor: Actor, attempt: int, most: int) -> v.OutputPage:
         """Return at most so many files that a job left, of one attempt or (0) of all.
 
         Where there are more, those of the newest attempts are listed.
         """
         record = self._may_see(job, actor)
-        owner = account_of(record.owner)
-        wanted = [each.no for each in record.attempts if attempt in (0, each.no)]
         found: list[v.OutputFile] = []
         complete = True
-        for no in reversed(wanted):
-            folder = self._folders.output(job, record.spec, no)
-            with opened(folder, owner, _reader(actor, record)) as top:
-                if top is None:
-                    continue
-                files, is_all = files_below(top, most - len(found))
+        for each in reversed(record.attempts):
+            if attempt not in (0, each.no):
+                continue
+            left = await self._left(record, each, actor)
+            workspace = self._workspaces.of(record, each)
+            files, is_all = await workspace.files(left, most - len(found))
             complete &= is_all
             found[:0] = [
-                v.OutputFile(no, shown(file.path), file.size, file.changed_ms) for file in files
+                v.OutputFile(each.no, shown(file.path), file.size, file.changed_ms)
+                for file in files
             ]
         return v.OutputPage(tuple(found), complete)
 
-    def open_file(self, job: JobId, attempt: int, path: str, actor: Actor) -> OpenFile:
+    async def open_file(self, job: JobId, attempt: int, path: str, actor: Actor) -> OpenFile:
         """Open one output file; never one outside the output folder. Raises Rejected."""
         record = self._may_see(job, actor)
-        folder = self._folders.output(job, record.spec, AttemptNo(attempt))
-        owner, reader = account_of(record.owner), _reader(actor, record)
-        with opened(folder, owner, reader) as top:
-            if top is not None and path:
-                return open_file(top, path, reader.name)
+        of_that = (each for each in record.attempts if each.no == attempt)
+        if path and (which := next(of_that, None)) is not None:
+            left = await self._left(record, which, actor)
+            file = await self._workspaces.of(record, which).open_file(left, path)
+            if file is not None:
+                return file
         raise Rejected(
             Code.NOT_FOUND,
             f"Job {job} left no file {path[:200]!r} in attempt {attempt}.",

@@ -31,16 +31,15 @@ from allotment.service.abilities import check_able
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
 from allotment.service.dispatcher import Dispatcher
-from allotment.service.folders import forget
 from allotment.service.forever import forever
-from allotment.service.job_files import is_near
-from allotment.service.launch import Folders
+from allotment.service.host_workspace import HostWorkspace
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
 from allotment.service.progress import LOOK_EVERY_S as PROGRESS_LOOK_S
 from allotment.service.progress import ProgressWatch
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
 from allotment.service.wall import moved
+from allotment.service.workspaces import Workspaces
 
 BUDGET = 64
 """Decisions in one cycle."""
@@ -60,17 +59,21 @@ class Pipeline:
     """Drives the engine."""
 
     def __init__(
-        self, engine: Engine, store: Store, backend: Backend, clock: Clock, folders: Folders
+        self, engine: Engine, store: Store, backend: Backend, clock: Clock, own: HostWorkspace
     ) -> None:
+        """Make it; `own` has the files of jobs that run where the service's disk is seen."""
         self.engine = engine
         self.state = engine.state
         self.clock = clock
-        self.folders = folders
+        self.workspaces = workspaces = Workspaces(engine.state, backend, own)
+        self._own = own
         self.telemetry = Telemetry()
         self.committer = Committer(store, self.telemetry, self._release)
-        self.dispatcher = Dispatcher(engine.state, backend, folders, self.telemetry, self.hear)
-        self.checkpoints = CheckpointWatch(folders, engine.state.wall)
-        self.progress = ProgressWatch(folders, engine.state.wall)
+        self.dispatcher = Dispatcher(
+            engine.state, backend, workspaces, self.telemetry, self.hear
+        )
+        self.checkpoints = CheckpointWatch(workspaces, engine.state.wall)
+        self.progress = ProgressWatch(workspaces, engine.state.wall)
         self.reasons = ReasonWatch(engine.state)
         self._store = store
         self._backend = backend
@@ -133,9 +136,7 @@ class Pipeline:
 
     def _heard_end(self, report: TaskReport) -> None:
         job, ok = self.state.jobs.get(report.key.job), report.exit and report.exit.ok
-        if ok and (job is None or is_near(job)):
-            if job is not None:
-                self._note_last(job)
+        if ok and (job is None or self._is_last_noted(job)):
             self.engine.report(report, self.clock.now())
             self.flush()
             return
@@ -143,18 +144,22 @@ class Pipeline:
         self._readings.add(reading)
         reading.add_done_callback(self._readings.discard)
 
-    def _note_last(self, job: JobRecord) -> None:
+    def _is_last_noted(self, job: JobRecord) -> bool:
+        """Note a job's last checkpoint, unless to look for it may take long: return whether."""
         try:
-            if checkpoint := self.checkpoints.look_at(job):
+            found = self.checkpoints.look_now(job)
+            for checkpoint in found or ():
                 self.engine.report(checkpoint, self.clock.now())
         except Exception:
             log.exception("a job's last checkpoint cannot be read", job=job.id)
+            return True
+        return found is not None
 
     async def _end(self, report: TaskReport) -> None:
         """Let the engine know that a task is over; what is found out about it may be less."""
         try:
             job = self.state.jobs.get(report.key.job)
-            if job is not None and (checkpoint := await self.checkpoints.last_of(job)):
+            for checkpoint in await self.checkpoints.last_of(job) if job is not None else ():
                 self.engine.report(checkpoint, self.clock.now())
             if report.exit and not report.exit.ok and report.diagnosis is None:
                 report = await self._diagnosed(report, report.exit)
@@ -350,7 +355,7 @@ class Pipeline:
         gone = await asyncio.to_thread(self._store.prune, before)
         for job in gone:
             await self._backend.forget(job)
-            await asyncio.to_thread(forget, job, self.folders)
+            await self._own.forget(job)
 
 
 def _stopped_by(attempt: AttemptRecord, report: TaskReport) -> StopCause | None:

@@ -18,9 +18,11 @@ from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.ids import JobId
 from allotment.model.quantity import HOUR, Instant, WallTime
-from allotment.service.job_files import Changed, JobFiles
+from allotment.service.job_files import JobFiles
 from allotment.service.launch import Folders
 from allotment.service.views import ProgressView
+from allotment.service.workspace import Changed
+from allotment.service.workspaces import Workspaces
 
 LOOK_EVERY_S = 5.0
 MOST_BYTES = 8 * 1024
@@ -87,11 +89,11 @@ class Steps:
 class ProgressWatch:
     """Looks at the files of running jobs; reads one only when it changed."""
 
-    def __init__(self, folders: Folders, wall: Callable[[Instant], WallTime]) -> None:
-        def file_of(job: JobRecord) -> str:
+    def __init__(self, workspaces: Workspaces, wall: Callable[[Instant], WallTime]) -> None:
+        def file_of(folders: Folders, job: JobRecord) -> str:
             return folders.progress_file(job.id, job.spec)
 
-        self._files = JobFiles("progress", file_of, MOST_BYTES, wall)
+        self._files = JobFiles(workspaces, file_of, MOST_BYTES, wall)
         self._steps: dict[JobId, Steps] = {}
 
     async def look(self, state: State) -> None:

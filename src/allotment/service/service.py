@@ -47,9 +47,9 @@ from allotment.service.forever import forever
 from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.host_ports import port_is_free
+from allotment.service.host_workspace import HostWorkspace
 from allotment.service.images import Images
 from allotment.service.joining import Joining
-from allotment.service.launch import Folders
 from allotment.service.listing import Listing
 from allotment.service.live_use import LiveUse
 from allotment.service.live_view import LiveTask
@@ -121,8 +121,9 @@ class Service:
         self._write_spec = write_spec
         self._version = version
         self._started_at = clock.now()
-        self.folders = Folders(state_dir)
-        self.pipeline = Pipeline(engine, store, backend, clock, self.folders)
+        own = HostWorkspace(state_dir)
+        self.folders = own.folders
+        self.pipeline = Pipeline(engine, store, backend, clock, own)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
         self._joining = Joining(self.pipeline, backend, self.reconfiguring)
         self._looking: asyncio.Task[None] | None = None
@@ -137,14 +138,14 @@ class Service:
             self.state, self.finding, self._archive, clock.now, turns, self._silences
         )
         self.selecting = Selecting(self.state, self.finding)
-        self.output = Output(self.finding, backend, self.folders, turns)
+        self.output = Output(self.finding, backend, self.pipeline.workspaces, turns)
         self.reports = Reports(
             self.state, store, committer, self.finding, self._archive, clock.now
         )
         self.estimating = Estimating(self.pipeline, self._archive, forecast)
         self._depending = Depending(self.state, self.finding, self._archive)
         self._live_use = LiveUse(self.state, backend, self.pipeline.progress.of)
-        self._paths = PathCheck(state_dir)
+        self._paths = PathCheck(state_dir, self.pipeline.workspaces.is_seen)
         self.images = Images(backend)
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
@@ -384,8 +385,9 @@ class Service:
         """Return one job, as much of it as this user may see. Raises Rejected."""
         record = self.finding.record(job)
         inside = sees_all(actor, record, self.state.config.visibility)
+        folders = self.pipeline.workspaces.of(record).folders
         view = job_view(
-            self.state, record, self.now(), self.folders, self._write_spec, inside=inside
+            self.state, record, self.now(), folders, self._write_spec, inside=inside
         )
         view = msgspec.structs.replace(
             view,

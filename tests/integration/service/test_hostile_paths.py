@@ -1,7 +1,6 @@
 """A service of the superuser, and users who change what is looked at on their behalf."""
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -55,16 +54,16 @@ def test_outputs_exchanged_for_a_link_list_and_give_nothing_of_others(home: Path
         written(owned(top / "sub", 64002) / "mine", "", 64002)
         (top / "link").symlink_to(home.parent / "victim" / "files")
         with exchanging(top / "sub", top / "link", 64002):
-            await asyncio.to_thread(look, service, job)
+            await look(service, job)
 
-    def look(service: Service, job: JobId) -> None:
+    async def look(service: Service, job: JobId) -> None:
         for number in range(TRIES):
             actor = (MALLORY, ROOT)[number % 2]
-            page = service.output.files(job, actor, 0, 100)
+            page = await service.output.files(job, actor, 0, 100)
             assert {file.path for file in page.items} <= {"sub/mine", "link/mine"}
             for name in ("sub/secret", "link/secret"):
                 with pytest.raises(Rejected):
-                    os.close(service.output.open_file(job, 1, name, actor).fd)
+                    await (await service.output.open_file(job, 1, name, actor)).close()
 
     in_a_service(home.parent / "state", story)
 
@@ -76,15 +75,15 @@ def test_an_output_folder_exchanged_for_a_link_is_none(home: Path) -> None:
         written(top / "mine", "", 64002)
         (home / "link").symlink_to(home.parent / "victim" / "files")
         with exchanging(top, home / "link", 64002):
-            await asyncio.to_thread(look, service, job)
+            await look(service, job)
 
-    def look(service: Service, job: JobId) -> None:
+    async def look(service: Service, job: JobId) -> None:
         for number in range(TRIES):
             actor = (MALLORY, ROOT)[number % 2]
-            page = service.output.files(job, actor, 0, 100)
+            page = await service.output.files(job, actor, 0, 100)
             assert {file.path for file in page.items} <= {"mine"}
             with pytest.raises(Rejected):
-                os.close(service.output.open_file(job, 1, "secret", actor).fd)
+                await (await service.output.open_file(job, 1, "secret", actor)).close()
 
     in_a_service(home.parent / "state", story)
 
@@ -97,11 +96,11 @@ def test_what_is_readable_only_to_root_is_not_read_by_root_for_others(home: Path
         (top / "shut").mkdir(mode=0o700)
         (top / "shut" / "file").write_text(SECRET)
         for actor in (MALLORY, ROOT):
-            page = service.output.files(job, actor, 0, 100)
+            page = await service.output.files(job, actor, 0, 100)
             assert [file.path for file in page.items] == ["closed"]
             for name in ("closed", "shut/file"):
                 with pytest.raises(Rejected, match="may not read"):
-                    service.output.open_file(job, 1, name, actor)
+                    await service.output.open_file(job, 1, name, actor)
 
     in_a_service(home.parent / "state", story)
 

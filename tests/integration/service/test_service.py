@@ -520,7 +520,7 @@ def test_only_the_owner_and_the_administrator_may_change_a_job(tmp_path: Path) -
             with pytest.raises(Rejected):
                 await service.act(c.DrainNode(service.node_id("n0")), bob)
             with pytest.raises(Rejected):
-                service.output.files(made.id, bob, 0, 100)
+                await service.output.files(made.id, bob, 0, 100)
             await service.act(c.CancelJob(made.id), Actor("root", 0))
 
     asyncio.run(story())

@@ -9,7 +9,7 @@ from allotment.model import commands as c
 from allotment.model.errors import Code, Rejected
 from allotment.model.lifecycle import JobState as S
 from allotment.model.spec import Checkpoint
-from allotment.service import dispatcher, folders, job_files
+from allotment.service import folders, host_workspace, job_files
 from allotment.service.service import Service
 from tests.integration.service.test_service import ME, a_report, a_script, running, until
 from tests.support.patience import PATIENCE_S
@@ -70,7 +70,7 @@ def test_a_key_makes_one_job_however_long_paths_are_looked_at(tmp_path: Path) ->
 def test_a_job_whose_output_folder_falls_silent_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatcher, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(host_workspace, "MAKE_S", 1.0)
     out = tmp_path / "out"
     out.mkdir()
 

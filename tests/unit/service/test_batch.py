@@ -98,8 +98,9 @@ def test_a_script_runs_by_a_program_of_ours_with_files_of_its_user_alone() -> No
 
 def test_many_at_once_make_the_programs_once_and_whole(tmp_path: Path) -> None:
     tools = Path(tools_folder(str(tmp_path)))
+    files = tool_files(str(tmp_path))
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda _: make_tools(tools, tmp_path), range(16)))
+        list(threads.map(lambda _: make_tools(tools, tmp_path, files), range(16)))
     (made,) = (tmp_path / "tools").iterdir()
     assert made == tools
     there = {str(path.relative_to(made)) for path in made.rglob("*") if path.is_file()}

@@ -4,8 +4,8 @@ import pytest
 
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import HOUR, SECOND
-from allotment.service.job_files import Changed
 from allotment.service.progress import MOST, MOST_METRICS, Steps, metrics_of, read
+from allotment.service.workspace import Changed
 
 KEY = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
 

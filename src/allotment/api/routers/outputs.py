@@ -1,5 +1,6 @@
 """What jobs left in their output folders."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -11,7 +12,6 @@ from allotment.api.openapi import Returns, returns, returns_as
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.streams import Stream
 from allotment.model.errors import Code, Rejected
-from allotment.service.files import OpenFile
 from allotment.service.views import OutputPage
 
 router = APIRouter(tags=["jobs"])
@@ -53,11 +53,8 @@ async def list_outputs(
     Where there are more than the limit, those of the newest attempts are listed, and the
     answer is not `complete`.
     """
-
-    def listed() -> bytes:
-        return ENCODER.encode(service.output.files(job, caller, attempt, limit))
-
-    body = await service.output.for_user(caller, listed)
+    page = await service.output.files(job, caller, attempt, limit)
+    body = await asyncio.to_thread(ENCODER.encode, page)
     return Response(body, headers=NO_STORE, media_type=JSON)
 
 
@@ -78,10 +75,6 @@ async def fetch_output(
     """Return one file."""
     if not is_path(path) or not 0 < attempt < 1 << 31:
         raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
-
-    def opened() -> OpenFile:
-        return service.output.open_file(job, attempt, path, caller)
-
-    file = await service.output.for_user(caller, opened)
+    file = await service.output.open_file(job, attempt, path, caller)
     state = request.app.state
     return Stream(Contents(file), state.stopping, media_type=BYTES, headers=headers_of(file))

@@ -1,0 +1,154 @@
+"""Where the files of jobs are: folders made for them, what they report there, what they leave.
+
+The service never opens a file of a job itself. It asks the workspace of the engine that the
+job's tasks are on, and says whose rights count.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from allotment.model.ids import Actor, JobId, TaskKey
+from allotment.service.batch.files import File
+from allotment.service.launch import Folders
+from allotment.service.ports import Identity
+
+# ── what a job needs ────────────────────────────────────────────────────────────────────
+
+
+class JobFolders(msgspec.Struct, frozen=True):
+    """What an attempt needs before its tasks begin."""
+
+    job: JobId
+    user: str
+    folders: tuple[str, ...]
+    """The user's own: made with that user's rights."""
+    named: tuple[str, ...]
+    """What of it the user named."""
+    files: Mapping[str, File]
+    """Allotment's own, by path."""
+    programs: str = ""
+    """A folder of programs that a batch script may call; '' for none."""
+    program_files: Mapping[str, File] = {}
+    """By path below that folder."""
+    identity: Identity | None = None
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """A file that a job may write: of which attempt, which change is known."""
+
+    key: TaskKey
+    """The first task of the attempt that it belongs to."""
+    file: str
+    most_bytes: int
+    known_ns: int
+    since_ns: int
+    """What is dated before is of an earlier attempt."""
+    owner: Actor
+    uid: int | None
+    """Whose it has to be; None where it is nobody else's."""
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A file that changed."""
+
+    key: TaskKey
+    """The first task of the attempt that it belongs to."""
+    at_ns: int
+    """When, by its date."""
+    data: bytes
+    """The end of it; empty where it is no file of its job."""
+
+
+# ── what a job leaves ───────────────────────────────────────────────────────────────────
+
+
+class Left(msgspec.Struct, frozen=True):
+    """The folder that an attempt left its files in, and who looks at it."""
+
+    folder: str
+    nodes: tuple[str, ...]
+    """On which nodes the attempt was."""
+    owner: Identity | None
+    """Whose the folder has to be."""
+    reader: Identity | None
+    """With whose rights it is looked at."""
+    name: str
+    """The reader's."""
+    asked_by: str
+
+
+class FileBelow(msgspec.Struct, frozen=True):
+    """A file, by its path from the folder; its bytes, and when it changed."""
+
+    path: str
+    size: int
+    changed_ms: int
+
+
+class OpenFile(Protocol):
+    """A file open for reading: its name, and its size at that moment."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int: ...
+
+    async def read(self, most: int) -> bytes:
+        """Return the next bytes; none at the end. Raises OSError or BackendError."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+# ── the port ────────────────────────────────────────────────────────────────────────────
+
+
+class Workspace(Protocol):
+    """The folders of jobs, on one disk or on many. Paths are those that tasks see."""
+
+    folders: Folders
+
+    async def prepare(self, nodes: Sequence[str], wanted: JobFolders) -> None:
+        """Make what an attempt needs on its nodes. Idempotent.
+
+        Raises BackendError, naming the folder, where it cannot be made; EngineAway where a
+        node cannot be asked now.
+        """
+        ...
+
+    async def write(self, nodes: Sequence[str], job: JobId, files: Mapping[str, File]) -> None:
+        """Replace files of Allotment's own, each as a whole. Raises as `prepare`."""
+        ...
+
+    def look_now(self, watched: Watched) -> Sequence[Changed] | None:
+        """Look at a file at once; None where that may take long: `look` is for it."""
+        ...
+
+    async def look(
+        self, node: str, watched: Sequence[Watched], patience_s: float
+    ) -> Sequence[Changed]:
+        """Return which files of one user changed. Raises TimeoutError."""
+        ...
+
+    async def files(self, left: Left, most: int) -> tuple[Sequence[FileBelow], bool]:
+        """Return at most so many files that an attempt left, in order; whether these are all.
+
+        Raises Rejected where they cannot be looked at.
+        """
+        ...
+
+    async def open_file(self, left: Left, path: str) -> OpenFile | None:
+        """Open one of these files; None where there is no such folder. Raises Rejected."""
+        ...
+
+
+@runtime_checkable
+class OwnDisks(Protocol):
+    """An ability of some backends: their nodes keep jobs' files on disks of their own."""
+
+    def workspace_of(self, node: str) -> Workspace | None:
+        """Return where the files of a node's jobs are; None where the service sees them."""
+        ...
