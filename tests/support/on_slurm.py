@@ -1,5 +1,6 @@
 """A service whose jobs run in a partition of a test's own Slurm."""
 
+import pwd
 import shutil
 import subprocess
 import sys
@@ -73,11 +74,16 @@ def a_shared_folder() -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def as_nobody(cluster: OnSlurm, *words: str) -> subprocess.CompletedProcess[str]:
+def as_nobody(cluster: RealCluster, *words: str) -> subprocess.CompletedProcess[str]:
     """Run `allot` as a user without rights of its own."""
+    return as_user("nobody", cluster, *words)
+
+
+def as_user(name: str, cluster: RealCluster, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `allot` as some user of this machine."""
     return subprocess.run(
         [sys.executable, "-m", "allotment.cli", *words],
         env={"ALLOT_STATE": str(cluster.state), "PATH": "/usr/bin:/bin"},
-        cwd="/", user="nobody", group="nogroup", extra_groups=[], text=True,
+        cwd="/", user=name, group=pwd.getpwnam(name).pw_gid, extra_groups=[], text=True,
         capture_output=True, check=False, timeout=60,
     )  # fmt: skip

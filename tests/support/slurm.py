@@ -59,9 +59,12 @@ PartitionName=short Nodes=n1 MaxTime=1 State=UP
 class Slurm:
     """The daemons, and what they are asked by."""
 
-    def __init__(self, folder: Path, nodes: int = NODES, gpus: int = GPUS) -> None:
+    def __init__(
+        self, folder: Path, nodes: int = NODES, gpus: int = GPUS, settings: str = ""
+    ) -> None:
         self.folder = folder
         self.nodes, self.gpus = nodes, gpus
+        self._settings = settings
         self.conf = folder / "slurm.conf"
         self.devices = Path("/dev") / folder.name
         """In /dev, of which a task sees only what it was given."""
@@ -81,6 +84,7 @@ class Slurm:
             CONF.format(
                 host=host, ports=ports, folder=self.folder, nodes=nodes, count=self.nodes
             )
+            + self._settings
         )
         files = []
         self.devices.mkdir()
@@ -203,11 +207,14 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def a_slurm(nodes: int = NODES, gpus: int = GPUS) -> Iterator[Slurm]:
-    """Start a Slurm of so many nodes, with so many GPUs each, and end it."""
+def a_slurm(nodes: int = NODES, gpus: int = GPUS, settings: str = "") -> Iterator[Slurm]:
+    """Start a Slurm of so many nodes, with so many GPUs each, and end it.
+
+    `settings` are further lines of slurm.conf.
+    """
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    slurm = Slurm(folder, nodes, gpus)
+    slurm = Slurm(folder, nodes, gpus, settings)
     try:
         slurm.write()
         slurm.start_all()

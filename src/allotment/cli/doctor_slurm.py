@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from allotment.backends.slurm.client import SlurmNode
     from allotment.backends.slurm.settings import Partition
 
-KEPT = "slurm-partition"
+KEPT, PILOT = "slurm-partition", "slurm-pilot"
 OLDEST = (22, 5)
 PROBE_S = 8
 """How long a node may be waited for that is to be looked at from inside."""
 MOST_NAMED = 5
 SLOW = "batch_sched_delay"
+EPILOG = "allotment-epilog"
 
 
 def slurm(folder: Path) -> list[Finding]:
@@ -45,6 +47,10 @@ async def _look(folder: Path, name: str) -> list[Finding]:
     if partition is None:
         return found
     found += [*node_findings(nodes), *_compared(folder, nodes)]
+    if (folder / PILOT).exists():
+        from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
+
+        found += [*epilog_findings(settings), *doctor_pilots.findings(folder)]
     return [*found, await _from_inside(folder, name)]
 
 
@@ -82,6 +88,27 @@ def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
             "slurm.conf", Level.NOTE, "Slurm waits up to 3 s before it starts a job",
             f"SchedulerParameters={SLOW}=0,sched_interval=2 starts jobs sooner.",
         )  # fmt: skip
+
+
+def epilog_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
+    """Return whether a program clears up on a node after a pilot that could not."""
+    set_ = [
+        value for name, value in settings.items() if re.fullmatch(r"Epilog(\[\d+\])?", name)
+    ]
+    there = ", ".join(value for value in set_ if value != "(null)")
+    if not there:
+        yield Finding(
+            "epilog", Level.WARN, "none in slurm.conf: if a pilot and its slurmstepd are "
+            "killed while tasks are frozen, these stay until the next pilot comes",
+            f"Copy ops/slurm/{EPILOG} to the nodes, and set Epilog= to it in slurm.conf.",
+        )  # fmt: skip
+    elif EPILOG not in there:
+        yield Finding(
+            "epilog", Level.NOTE, f"{there}: whether it runs {EPILOG} cannot be seen from here",
+            f"Have it run ops/slurm/{EPILOG}, if it does not.",
+        )  # fmt: skip
+    else:
+        yield Finding("epilog", Level.OK, there)
 
 
 def partition_findings(

@@ -1,5 +1,7 @@
 """`allot up`: start the service of a state folder."""
 
+import getpass
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -157,6 +159,11 @@ def _tell(folder: Path, health: Health) -> None:
         say(where["url"])
     talk(f"Allotment {health.version} is up: pid {health.pid}, {count(health.jobs, 'job')}.")
     talk(f"Its log: {folder / LOG}")
+    if os.geteuid() and (folder / "slurm-pilot").exists():
+        talk(
+            f"Pilots and jobs run as {getpass.getuser()}, not as root: `allot doctor` says "
+            "what holds on the nodes without."
+        )
     if folder != folder_of(""):
         talk(f"For other commands: export ALLOT_STATE={folder}")
     if not health.jobs:

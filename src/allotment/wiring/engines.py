@@ -8,6 +8,7 @@ import msgspec
 import structlog
 
 from allotment.api.state_folder import write_whole
+from allotment.model.cells import CellType
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup, EngineType, lacks_of
 from allotment.model.errors import BadInput, EngineAway, NoNodes, Problem
@@ -134,7 +135,10 @@ class Engines(msgspec.Struct, frozen=True):
             case EngineType.PILOT:
                 from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
-                return PilotBackend(self._folder_of(setup), setup.partition, mine)
+                folder = self._folder_of(setup)
+                return PilotBackend(
+                    folder, setup.partition, mine, divided=lambda: _divided(config())
+                )
             case EngineType.KUBERNETES:
                 from allotment.backends.kubernetes.backend import (  # noqa: PLC0415
                     KubernetesBackend,
@@ -167,19 +171,34 @@ class Engines(msgspec.Struct, frozen=True):
 def _small_cells(config: Config) -> Iterator[Problem]:
     """Find cells that are smaller than a node where an engine picks the devices of a job."""
     unpinned = {node.id for node in config.nodes if Ability.PINS in node.lacks}
-    kinds = {kind.name: kind for kind in config.topology.types}
-    tops = {root.type for root in config.topology.roots if not unpinned.isdisjoint(root.nodes)}
-    for top in sorted(tops):
-        kind = kinds.get(top)
-        while kind is not None and not kind.is_node:
-            kind = kinds.get(kind.child)
-        if kind is not None and kind.child in kinds:
+    roots = config.topology.roots
+    for top in sorted({root.type for root in roots if not unpinned.isdisjoint(root.nodes)}):
+        if (kind := _divided_kind(config, top)) is not None:
             yield Problem(
                 "the engine of its nodes picks the GPUs of a job itself, so no cell may be "
                 f"smaller than a node, and {kind.name} is made of {kind.child}",
                 f"cells.types.{kind.name}",
                 hint=f"make {kind.name} of devices, or hold whole nodes: --pilot",
             )
+
+
+def _divided_kind(config: Config, top: str) -> CellType | None:
+    """Return the cell below `top` that is a node and made of smaller ones; None for none."""
+    kinds = {kind.name: kind for kind in config.topology.types}
+    kind = kinds.get(top)
+    while kind is not None and not kind.is_node:
+        kind = kinds.get(kind.child)
+    return kind if kind is not None and kind.child in kinds else None
+
+
+def _divided(config: Config) -> frozenset[NodeId]:
+    """Return the nodes on which cells smaller than a node lie."""
+    return frozenset(
+        node
+        for root in config.topology.roots
+        if _divided_kind(config, root.type) is not None
+        for node in root.nodes
+    )
 
 
 def abilities_of(kind: EngineType) -> frozenset[Ability]:

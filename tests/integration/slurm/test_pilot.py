@@ -3,72 +3,17 @@
 import os
 import re
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from allotment.backends.pilot.fence import find_places, groups_of
-from tests.support.cluster import RealCluster, until
-from tests.support.on_slurm import a_shared_folder
+from tests.support.cluster import until
+from tests.support.on_pilots import NODES, Piloted, gated, groups, processes
+from tests.support.on_slurm import a_shared_folder, shell
 from tests.support.slurm import TOOLS, Slurm, a_slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl")]
-
-NODES = """\
-nodes:
-- {names: [n1, n2], cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
-"""
-CONFIG = f"""\
-{NODES}tenants: {{lab: {{}}}}
-"""
-
-
-class Piloted(RealCluster):
-    """A service that holds the nodes of a partition."""
-
-    def __init__(self, state: Path, slurm: Slurm, config: str = CONFIG) -> None:
-        super().__init__(state, config)
-        self.slurm = slurm
-
-    def start(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return self.allot("up", *words, env={"SLURM_CONF": str(self.slurm.conf)})
-
-    def up(self) -> None:
-        done = self.start("--slurm", "main", "--pilot", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    def nodes(self) -> dict[str, str]:
-        return {node["name"]: node["state"] for node in self.get("/v1/nodes")}
-
-    def until_held(self) -> None:
-        def is_held() -> bool:
-            return set(self.nodes().values()) == {"ready"} and len(self.pilots()) == 2
-
-        until(is_held, "the nodes to be held")
-
-    def pilots(self) -> dict[str, str]:
-        """Return the numbers of what holds nodes, by node."""
-        rows = self.slurm.say("squeue", "-h", "-t", "R", "-o", "%N %i").splitlines()
-        return dict(row.split() for row in rows)
-
-    def clear(self) -> None:
-        """End all jobs."""
-        self.allot("cancel", "--all", "--yes")
-        ended = {"succeeded", "failed", "cancelled"}
-
-        def are_over() -> bool:
-            return {row["state"] for row in self.get("/v1/jobs")["items"]} <= ended
-
-        until(are_over, "jobs to be over")
-
-    def output(self, job: int) -> str:
-        return self.allot("logs", str(job)).stdout
-
-    def job(self, job: int) -> dict[str, Any]:
-        return self.get(f"/v1/jobs/{job}")
 
 
 @pytest.fixture(scope="module")
@@ -105,28 +50,6 @@ def cluster(service: Piloted) -> Iterator[Piloted]:
     service.clear()
 
 
-def shell(script: str, **more: object) -> dict[str, object]:
-    need = {"cpu": 1, "memory": "64MiB", **dict(more.pop("resources", {}))}  # pyright: ignore
-    return {"name": "test", "command": script, "resources": need, **more}
-
-
-def processes(text: str) -> list[int]:
-    """Return the processes that have a text in their command line, other than ps."""
-    said = subprocess.run(["ps", "-ww", "-eo", "pid,stat,args"], capture_output=True, text=True)
-    rows = [line.split(None, 2) for line in said.stdout.splitlines()]
-    return [
-        int(row[0]) for row in rows if len(row) == 3 and text in row[2] and row[1][0] != "Z"
-    ]
-
-
-def groups(state: Path) -> list[str]:
-    """Return the control groups of the nodes of a state folder."""
-    folders = [str(state / "pilot/nodes" / name) for name in ("n1", "n2")]
-    made = [path for folder in folders for path in groups_of(find_places(), folder)]
-    assert made
-    return [path for path in made if Path(path).exists()]
-
-
 def test_a_gang_has_exact_devices_on_both_nodes(cluster: Piloted) -> None:
     first = cluster.submit(shell("sleep 1000", resources={"gpu": 1}))
     cluster.wait_for(first, "running")
@@ -159,11 +82,6 @@ def test_a_job_is_suspended_and_goes_on(cluster: Piloted) -> None:
     until(lambda: len(cluster.output(job)) > len(before), "it to go on")
     cluster.allot("cancel", str(job))
     cluster.wait_for(job, "cancelled")
-
-
-def gated(gate: Path) -> str:
-    """Return a command that goes on when a file is there."""
-    return f"until [ -e {gate} ]; do sleep 0.1; done"
 
 
 def test_jobs_run_on_while_the_service_is_away(cluster: Piloted, folder: Path) -> None:

@@ -82,6 +82,8 @@ class LocalBackend:
         """Of those, whose image is there: what was begun is not broken off."""
         self._held: dict[TaskKey, int] = {}
         """Descriptors that keep images in the store until their tasks do it themselves."""
+        self.isolation: Mapping[str, object] = {}
+        """What keeps tasks apart here, in the launcher's words."""
         self._no_images = ""
         """Why images cannot be run here; '' where they can."""
         self._state_dir = state_dir
@@ -102,6 +104,7 @@ class LocalBackend:
         self._sink = sink
         (self._state_dir / layout.RUN).mkdir(mode=0o700, exist_ok=True)
         told = await self._launcher.hello()
+        self.isolation = told
         if told.get("namespaces") != "own":
             why = told.get("missing", {}).get("own", "namespaces cannot be made")
             self._no_images = f"No image can be run on this machine: {why}."

@@ -7,6 +7,7 @@ in. Ended otherwise it is started again, and finds its tasks again.
 """
 
 import asyncio
+import os
 import ssl
 import sys
 from collections.abc import Awaitable
@@ -32,6 +33,7 @@ from allotment.backends.pilot.messages import (
     FromService,
     HealthNews,
     Hello,
+    Isolation,
     Launch,
     Leave,
     Note,
@@ -166,8 +168,12 @@ class Agent:
         note = self._note
         return Hello(
             PROTOCOL, note.node, note.epoch, note.job, note.secret, note.session,
-            len(self._files),
+            len(self._files), self._isolation(),
         )  # fmt: skip
+
+    def _isolation(self) -> Isolation:
+        told = {"fence": self._note.fence, "uid": os.geteuid()}
+        return msgspec.convert({**self._backend.isolation, **told}, Isolation)
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer

@@ -7,7 +7,7 @@ which is read there when it is gone.
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic
@@ -82,7 +82,8 @@ T = TypeVar("T")
 class PilotBackend:
     """Runs tasks on whole nodes. `nodes` are those of the configuration.
 
-    A node without tasks is given back to Slurm after `idle_s`. A runner that hears nothing of
+    Those `divided` have cells of a part of them, whose tasks must see no other's devices. A
+    node without tasks is given back to Slurm after `idle_s`. A runner that hears nothing of
     a service for `lease_s` ends its tasks and itself.
     """
 
@@ -95,12 +96,14 @@ class PilotBackend:
         partition: str,
         nodes: Callable[[], Sequence[Node]],
         *,
+        divided: Callable[[], Collection[NodeId]] = tuple,
         idle_s: float = IDLE_S,
         lease_s: float = LEASE_S,
     ) -> None:
         self._root = state_dir.absolute() / "pilot"
         self._partition = partition
         self._nodes = nodes
+        self._divided = divided
         self._idle_s, self._lease_s = idle_s, lease_s
         self._prefix = ""
         self._certificate = ""
@@ -155,6 +158,7 @@ class PilotBackend:
     def _match_nodes(self) -> None:
         """Have a hold for each node of the configuration, and none that is of no use."""
         there = {node.name: node for node in self._nodes()}
+        divided = self._divided()
         for name, node in there.items():
             if name in self._holds:
                 self._holds[name].node = node
@@ -163,6 +167,7 @@ class PilotBackend:
                 self._holds[name] = Hold(node, folder, self._prefix, self._partition)
         for name, hold in list(self._holds.items()):
             hold.is_configured = name in there
+            hold.needs_walls = hold.node.id in divided
             if not hold.is_configured and hold.is_free:
                 del self._holds[name]
 

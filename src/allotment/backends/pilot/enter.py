@@ -3,6 +3,7 @@
     enter FOLDER CODE_FILE TASK_DIR -- COMMAND…
 
 Slurm starts it on the node, outside of the fence. The exit code is written to CODE_FILE.
+An ordinary user's goes into the fence's user namespace first, which gives it the right.
 """
 
 import os
@@ -12,15 +13,18 @@ from typing import NoReturn
 from allotment.backends.local.runner import enter, libc, procfs
 from allotment.backends.pilot.fence import LOCK
 
+_SPACES = ("user", "pid", "mnt")
+
 
 def main() -> NoReturn:
     """Become a process inside the fence, and that of the task there."""
     folder, file = sys.argv.pop(1), sys.argv.pop(1)
     try:
         inside = _inside(folder)
-        spaces = [os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY) for name in ("pid", "mnt")]
-        for space in spaces:
-            libc.setns(space)
+        spaces = [os.open(f"/proc/{inside}/ns/{name}", os.O_RDONLY) for name in _SPACES]
+        for name, space in zip(_SPACES, spaces, strict=True):
+            if not os.path.sameopenfile(space, os.open(f"/proc/self/ns/{name}", os.O_RDONLY)):
+                libc.setns(space)
     except (OSError, ValueError, IndexError) as error:
         print(f"allotment: the node's runner is not there: {error}", file=sys.stderr)
         sys.exit(enter.CANNOT_ENTER)

@@ -7,6 +7,10 @@ control groups are the top, so that what runs inside cannot leave what Slurm wat
 dies with it, however it dies. Inside, process 1 starts the agent, again when it fails. When
 the agent leaves or Slurm says TERM all is thawed, killed and removed.
 
+An ordinary user's fence makes the namespaces in a user namespace. Where the machine forbids
+that, it and its child adopt what their descendants leave behind, and each ends all when the
+other dies: only who kills both at once leaves something, for Slurm to end.
+
 Standard library and the runner's own modules only.
 """
 
@@ -24,8 +28,16 @@ from allotment.backends.local.runner import libc, procfs
 from allotment.backends.local.runner.cgroup_files import members
 from allotment.backends.local.runner.hierarchy import find_mounts, own_groups, short_hash
 from allotment.backends.local.runner.record import note_fault
+from allotment.backends.pilot.enclosure import (
+    die_with_the_fence,
+    enclose,
+    end_below,
+    mount_own,
+)
 
 LOCK: Final = "pilot.lock"
+NOTES: Final = "/run/allotment/pilots"
+"""Where Slurm's epilog finds the groups of root's pilots: one file for each node's folder."""
 LEFT: Final = 0
 REFUSED: Final = 3
 """How an agent ends that is not to be started again."""
@@ -43,6 +55,15 @@ class Place(NamedTuple):
     own: str
 
 
+class _Inside(NamedTuple):
+    """What is started inside. Without walls it is held together by adoption alone."""
+
+    places: list[Place]
+    agent: list[str]
+    note: bytes
+    has_walls: bool
+
+
 def main() -> NoReturn:
     """Fence the agent in, and clear up after it."""
     if len(sys.argv) != 3:
@@ -51,17 +72,20 @@ def main() -> NoReturn:
     libc.set_name("allot-pilot")
     note = json.load(sys.stdin)
     note |= {"session": os.urandom(32).hex(), "job": os.environ.get("SLURM_JOB_ID", "")}
-    if os.geteuid() != 0:
-        sys.exit(
-            "allotment: a pilot needs root on the node: without, tasks could leave the fence"
-        )
     libc.die_with_parent(signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD, *_ENDS))
     places = find_places()
     groups = groups_of(places, folder)
     lock = take(f"{folder}/{LOCK}", groups)
-    code = _fenced(places, groups, agent, json.dumps(note).encode())
+    note_groups(folder, groups)
+    has_walls = enclose()
+    # To become another user, if only in a namespace, may forget what to die with.
+    libc.die_with_parent(signal.SIGKILL if has_walls else signal.SIGTERM)
+    note |= {"fence": "namespaces" if has_walls else "processes"}
+    inside = _Inside(places, agent, json.dumps(note).encode(), has_walls)
+    code = _fenced(inside, groups)
     clear(groups)
+    forget_groups(folder)
     os.close(lock)
     sys.exit(code)
 
@@ -104,42 +128,45 @@ def _end_leftover(lock: int) -> None:
 # ── the fence ───────────────────────────────────────────────────────────────────────────
 
 
-def _fenced(places: list[Place], groups: list[str], agent: list[str], note: bytes) -> int:
+def _fenced(inside: _Inside, groups: list[str]) -> int:
     """Run the agent inside until it leaves, or we are told to end. Return the exit code."""
-    libc.unshare(libc.CLONE_NEWPID)
     alive, ends = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(ends)
-        _begin(places, agent, note, alive)
+        _begin(inside, alive)
     os.close(alive)
+    code = LEFT
     while signal.sigwait((signal.SIGCHLD, *_ENDS)) == signal.SIGCHLD:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status)
-    os.kill(pid, signal.SIGKILL)
-    while not os.waitpid(pid, os.WNOHANG)[0]:
-        # What is frozen does not die, and process 1 waits for all: so thaw, and again.
+            code = os.waitstatus_to_exitcode(status)
+            break
+    else:
+        os.kill(pid, signal.SIGKILL)
+        while not os.waitpid(pid, os.WNOHANG)[0]:
+            # What is frozen does not die, and process 1 waits for all: so thaw, and again.
+            thaw(groups)
+            time.sleep(_PAUSE_S)
+    if not inside.has_walls:
         thaw(groups)
-        time.sleep(_PAUSE_S)
-    return LEFT
+        end_below()
+    return code
 
 
-def _begin(places: list[Place], agent: list[str], note: bytes, alive: int) -> NoReturn:
+def _begin(inside: _Inside, alive: int) -> NoReturn:
     """Be process 1 inside."""
     try:
-        libc.die_with_parent(signal.SIGKILL)
+        die_with_the_fence(has_walls=inside.has_walls)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # process 1 is deaf to all but KILL
         libc.set_name("allot-fence")
-        libc.unshare(libc.CLONE_NEWNS)
-        libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
-        for place in places:
-            if place.own != place.mount:
-                libc.mount(place.own, place.mount, "", libc.MS_BIND)
-        flags = libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
-        libc.mount("proc", "/proc", "proc", flags)
+        if inside.has_walls:
+            mount_own()
+            for place in inside.places:
+                if place.own != place.mount:
+                    libc.mount(place.own, place.mount, "", libc.MS_BIND)
         os.set_blocking(alive, False)
-        os._exit(_look_after(agent, note, alive))
+        os._exit(_look_after(inside.agent, inside.note, alive))
     except BaseException:  # noqa: BLE001 - the last line before the process ends
         note_fault()
     finally:
@@ -188,6 +215,27 @@ def find_places() -> list[Place]:
         path = f"{mount.path}{name.rstrip('/')}"
         found.append(Place(mount.path, path if os.path.isdir(path) else mount.path))
     return found
+
+
+def note_groups(folder: str, groups: list[str]) -> None:
+    """Write down for Slurm's epilog where our groups are, with the job that they are of."""
+    if os.geteuid() != 0:
+        return  # The groups of a user's are among Slurm's own for its job, or nowhere.
+    words = (os.environ.get("SLURM_JOB_ID", ""), f"conf={os.environ.get('SLURM_CONF', '')}")
+    with contextlib.suppress(OSError):
+        os.makedirs(NOTES, mode=0o700, exist_ok=True)
+        with open(_note_of(folder), "w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in (*words, *groups))
+
+
+def forget_groups(folder: str) -> None:
+    """Take back what was written down, once nothing is left."""
+    with contextlib.suppress(OSError):
+        os.unlink(_note_of(folder))
+
+
+def _note_of(folder: str) -> str:
+    return f"{NOTES}/{short_hash(folder)}"
 
 
 def groups_of(places: list[Place], folder: str) -> list[str]:

@@ -36,6 +36,8 @@ log = structlog.get_logger("allot.pilot")
 FENCE = "allotment.backends.pilot.fence"
 AGENT = "allotment.backends.pilot.agent"
 KEPT = "pilot.json"
+ISOLATION = "isolation.json"
+"""What keeps tasks apart on the node, as its runner said last: `allot doctor` reads it."""
 START_S = 30.0
 """What Slurm does not start by then is shown as the reason for which the node is closed."""
 SILENT_S = 90.0
@@ -71,6 +73,8 @@ class Hold:
         self.link: Link | None = None
         self.up = asyncio.Event()
         self.is_configured = True
+        self.needs_walls = False
+        """Whether tasks there may not even see each other's devices."""
         self._is_wanted = True
         self._is_leaving = False
         self._why = ""
@@ -146,6 +150,8 @@ class Hold:
         if self.link is not None:
             self.link.hang_up()
         self.link = link
+        with contextlib.suppress(OSError):
+            (self.folder / ISOLATION).write_bytes(msgspec.json.encode(link.hello.isolation))
         self._why, self._pause_s = "", 0.0
         self._since = self._busy = monotonic()
         self._is_leaving = False
@@ -219,6 +225,12 @@ class Hold:
             return "its pilot is of another version; it is renewed when its tasks end"
         if hello.devices and hello.devices < len(self.node.devices):
             return f"it has {hello.devices} GPUs, {len(self.node.devices)} are configured"
+        is_shut = hello.isolation is not None and hello.isolation.namespaces != "none"
+        if self.needs_walls and not is_shut:
+            return (
+                "a cell smaller than a node lies there, and its tasks would see all its GPUs: "
+                "install bubblewrap on it, or allow user namespaces"
+            )
         if row is not None and row.is_nearly_over:
             return "its pilot's time is nearly over; it is renewed when its tasks end"
         return ""

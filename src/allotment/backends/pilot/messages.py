@@ -38,6 +38,19 @@ class Note(msgspec.Struct, frozen=True):
     session: str = ""
     """Made by the pilot: by it the service knows it again."""
     job: str = ""
+    fence: str = ""
+    """What keeps its processes together: `namespaces`, or as `processes` that are adopted."""
+
+
+class Isolation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What keeps tasks apart on a node, and together. `missing` says why more does not."""
+
+    namespaces: str
+    cgroup: str
+    controllers: tuple[str, ...]
+    missing: dict[str, str] = {}
+    fence: str = ""
+    uid: int = 0
 
 
 # ── from the agent ──────────────────────────────────────────────────────────────────────
@@ -54,6 +67,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     session: str
     devices: int = 0
     """How many devices it can hand out apart from each other; 0 if it knows of none."""
+    isolation: Isolation | None = None
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
