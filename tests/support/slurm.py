@@ -43,6 +43,7 @@ MpiDefault=none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none
 ReturnToService=2
+TmpFS={folder}/tmp.%n
 GresTypes=gpu
 SelectType=select/cons_tres
 TopologyPlugin=topology/tree
@@ -105,6 +106,9 @@ class Slurm:
         (self.folder / "state").mkdir()
         for n in range(1, self.nodes + 1):
             (self.folder / f"spool.n{n}").mkdir()
+            # All nodes are here, and PMIx has files of the same names on each.
+            (self.folder / f"tmp.n{n}").mkdir()
+            (self.folder / f"tmp.n{n}").chmod(0o1777)
 
     def start_all(self) -> None:
         """Start every daemon, and wait for idle nodes."""

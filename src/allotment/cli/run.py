@@ -94,6 +94,14 @@ def run(  # noqa: PLR0913 - one argument an option
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="The folder for output files."),
     ] = None,
+    mpi: Annotated[
+        str,
+        typer.Option(
+            "--mpi",
+            metavar="HOW",
+            help="Its tasks are the ranks of MPI: pmix, pmi2; or mpirun starts them. On Slurm.",
+        ),
+    ] = "",
     retry: Annotated[
         int,
         typer.Option("--retry", metavar="N", min=0, help="Number of retries after a failure."),
@@ -141,6 +149,7 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run --secret WANDB_API_KEY --secret TOKEN=~/.token -- python train.py
       allot run --retry 2 --checkpoint signal=USR1,grace=60s -- python train.py
       allot run 'seq 3 | tac'
+      allot run -n 8 --gpus 1 --mpi pmix -- ./train
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
     spec = job_of(
@@ -153,7 +162,8 @@ def run(  # noqa: PLR0913 - one argument an option
             output=str(output.absolute()) if output else "",
             data=str(data.absolute()) if data else "",
             secrets=secrets_of(secret or [], os.environ),
-            retry=retry, checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
+            mpi=mpi, retry=retry,
+            checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
         )
         | ({"labels": labels_of(labels)} if labels else {})
         | ({"grid": grid_of(grid)} if grid else {}),
@@ -191,7 +201,8 @@ OPTIONS = {
     "resources.gpu": "--gpus", "resources.cpu": "--cpus", "resources.memory": "--memory",
     "count": "--tasks", "name": "--name", "tenant": "--tenant", "queue": "--queue",
     "priority": "--priority", "max_run_time": "--time", "env": "--env", "output": "--output",
-    "data": "--data", "retry": "--retry", "checkpoint": "--checkpoint", "secrets": "--secret",
+    "data": "--data", "mpi": "--mpi", "retry": "--retry",
+    "checkpoint": "--checkpoint", "secrets": "--secret",
 }  # fmt: skip
 """Key of a job: the option it was said by."""
 

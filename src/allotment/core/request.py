@@ -183,7 +183,7 @@ def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:
         spec.prefer,
         spec.pin,
         spec.opportunistic,
-        asked_by(spec.on_eviction, image=bool(spec.image)),
+        asked_by(spec.on_eviction, spec.mpi, image=bool(spec.image)),
         spec.engine,
         user,
         group,

@@ -11,6 +11,8 @@ ASKED = {
     Ability.SUSPENDS: "suspend it so that others get its GPUs",
     Ability.DIVIDES: "give it a part of a GPU",
     Ability.IMAGES: "run it in an image",
+    Ability.PMI: "start its tasks as the ranks of a program with MPI",
+    Ability.MPIRUN: "let mpirun start ranks in its other tasks",
 }
 """What a job asks for, in words."""
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.quantity import DEVICE, Millis, Resources
-from allotment.model.spec import GiveWay
+from allotment.model.spec import GiveWay, Mpi
 
 ANY_ENGINE = "any"
 """What a job says whose tasks may be spread over several engines."""
@@ -27,6 +27,10 @@ class Ability(StrEnum):
     """What running tasks and their devices use can be told."""
     IMAGES = "images"
     """A task can bring an image as its software."""
+    PMI = "pmi"
+    """Tasks can be the ranks of a program with MPI, which it tells of each other."""
+    MPIRUN = "mpirun"
+    """A task can start ranks in the other tasks of its job, with mpirun."""
 
 
 class EngineType(StrEnum):
@@ -68,10 +72,11 @@ def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
     return tuple(ability for ability in Ability if ability not in abilities)
 
 
-def asked_by(on_eviction: GiveWay, *, image: bool) -> tuple[Ability, ...]:
+def asked_by(on_eviction: GiveWay, mpi: Mpi = Mpi.NONE, *, image: bool) -> tuple[Ability, ...]:
     """Return what a job asks of the engine of each of its tasks."""
     suspends = (Ability.SUSPENDS,) if on_eviction is GiveWay.SUSPEND else ()
-    return (*suspends, Ability.IMAGES) if image else suspends
+    starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(mpi, (Ability.PMI,))
+    return (*suspends, *((Ability.IMAGES,) if image else ()), *starts)
 
 
 def asks_of(need: Resources, asks: tuple[Ability, ...]) -> tuple[Ability, ...]:

@@ -176,6 +176,24 @@ class Dialect(StrEnum):
     LSF = "lsf"
 
 
+class Mpi(StrEnum):
+    """Who starts the ranks of a job with MPI, and tells them of each other."""
+
+    NONE = ""
+    """It has none, or its command sees to that."""
+    PMIX = "pmix"
+    """Its tasks are the ranks, and the engine tells them of each other by PMIx."""
+    PMI2 = "pmi2"
+    """The same by PMI-2, which also speaks PMI-1."""
+    MPIRUN = "mpirun"
+    """Its first task starts the ranks, in the tasks that the host file lists."""
+
+    @property
+    def by_engine(self) -> bool:
+        """Whether the tasks are the ranks, and the engine starts all of them together."""
+        return self in (Mpi.PMIX, Mpi.PMI2)
+
+
 REQUEUE_CODE = 121
 """A batch script that asked to be queued again ends with this exit code."""
 
@@ -252,6 +270,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """How its command runs where that is a script of a batch system."""
     engine: str = ""
     """The engine to run on; '' for whichever, but one for all its tasks; or ANY_ENGINE."""
+    mpi: Mpi = Mpi.NONE
 
     @property
     def family(self) -> str:

@@ -12,10 +12,16 @@ from allotment.model.quantity import show_millis
 from allotment.model.spec import NEVER, Checkpoint, JobSpec
 from allotment.service.ports import Backend, Contained, Limited
 
+ON_SLURM = (
+    "an engine of type slurm (no pilots). On one node, take `mpi` out, ask for one task with "
+    "all that the ranks need, and call mpirun in its command."
+)
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
     Ability.IMAGES: "Take `image` out; images need a service of root's, on its own machine.",
+    Ability.PMI: f"`mpi: pmix` and `pmi2` need {ON_SLURM}",
+    Ability.MPIRUN: f"`mpi: mpirun` needs {ON_SLURM}",
 }
 """What to do where no engine is able to."""
 

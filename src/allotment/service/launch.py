@@ -13,7 +13,7 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.port_layout import has_tf_roles, ports_of, task_port
 from allotment.model.quantity import DEVICE, MIB, Millis
-from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, TaskRole
+from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, Mpi, TaskRole
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
@@ -105,6 +105,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         labels=(("tenant", spec.tenant), ("queue", spec.queue), ("user", job.owner.user)),
         image_wish=image_wish(spec, account) if spec.image else None,
         named=frozenset(name for name, _ in (*spec.env, *spec.secrets)),
+        mpi=spec.mpi,
     )
 
 
@@ -131,7 +132,7 @@ def _task_launch(
         key=key,
         name=f"{role.name}.{number}",
         binding=binding_of(attempt.slots[key.index], nodes),
-        argv=argv_of(role) if spec.batch is None else batch_argv(folders.root, own),
+        argv=_argv(spec, role, key.index, batch_argv(folders.root, own)),
         env=tuple(sorted(task_env(job, key.index, nodes, folders, account).items())),
         resources=role.resources,
     )
@@ -149,6 +150,14 @@ def _limit_ms(spec: JobSpec) -> Millis:
     if spec.max_run_ms == NEVER:
         return Millis(0)
     return Millis(spec.max_run_ms + (spec.checkpoint or Checkpoint()).grace_ms)
+
+
+def _argv(
+    spec: JobSpec, role: TaskRole, index: TaskIndex, script: tuple[str, ...]
+) -> tuple[str, ...]:
+    if spec.mpi is Mpi.MPIRUN and index > 0:
+        return ("sleep", "infinity")  # Until the ranks have ended that the first starts here.
+    return argv_of(role) if spec.batch is None else script
 
 
 def argv_of(role: TaskRole) -> tuple[str, ...]:

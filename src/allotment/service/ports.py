@@ -14,6 +14,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
+from allotment.model.spec import Mpi
 from allotment.service.image_view import ImageRow, ImageView
 
 # ── time ────────────────────────────────────────────────────────────────────────────────
@@ -229,6 +230,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """The variables that its user named: no image changes them."""
     labels: tuple[tuple[str, str], ...] = ()
     """Whose it is, for people who look at the engine."""
+    mpi: Mpi = Mpi.NONE
+    """Whether its tasks are ranks that the engine starts together."""
 
     def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
         """Return the same launch with just some of its tasks."""

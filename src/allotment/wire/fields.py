@@ -7,7 +7,7 @@ from typing import Annotated, cast
 from pydantic import PlainValidator
 
 from allotment.model.quantity import HOUR, Millis
-from allotment.model.spec import Arch, Dialect, EndKind, GiveWay
+from allotment.model.spec import Arch, Dialect, EndKind, GiveWay, Mpi
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 
@@ -124,6 +124,16 @@ def read_give_way(value: object) -> GiveWay:
     return GiveWay(str(value))
 
 
+def read_mpi(value: object) -> Mpi:
+    """Read who starts the ranks of a job with MPI."""
+    if value not in tuple(Mpi):
+        hint = (
+            "pmix for Open MPI, pmi2 for MPICH: the tasks are the ranks; mpirun: it starts them"
+        )
+        raise not_a("pmix, pmi2 or mpirun", value, hint)
+    return Mpi(str(value))
+
+
 def read_dialect(value: object) -> Dialect:
     """Read which form's extra variables the tasks get."""
     if value not in tuple(Dialect):
@@ -183,4 +193,5 @@ Hold = Annotated[Millis, PlainValidator(read_hold, json_schema_input_type=bool |
 
 GiveWayWord = Annotated[GiveWay, PlainValidator(read_give_way, json_schema_input_type=GiveWay)]
 EndWord = Annotated[EndKind, PlainValidator(read_end, json_schema_input_type=EndKind)]
+MpiWord = Annotated[Mpi, PlainValidator(read_mpi, json_schema_input_type=Mpi)]
 DialectWord = Annotated[Dialect, PlainValidator(read_dialect, json_schema_input_type=Dialect)]

@@ -23,6 +23,7 @@ from allotment.model.spec import (
     Dependency,
     EndKind,
     JobSpec,
+    Mpi,
     Port,
     TaskRole,
 )
@@ -239,7 +240,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
     return JobSpec(
         name=shape.name,
         tenant=shape.tenant,
-        roles=tuple(_role(name, role) for name, role in _roles(shape).items()),
+        roles=tuple(_role(name, role, shape.mpi) for name, role in _roles(shape).items()),
         queue=shape.queue,
         priority=shape.priority,
         image=shape.image,
@@ -262,6 +263,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         prefer=shape.prefer,
         pin=shape.pin,
         engine=shape.engine,
+        mpi=shape.mpi,
         opportunistic=shape.opportunistic,
         dialect=shape.dialect,
         labels=tuple(shape.labels.items()),
@@ -269,7 +271,9 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
     )
 
 
-def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
+def _role(name: str, role: RoleShape | JobShape, mpi: Mpi) -> TaskRole:
+    # The others only hold a place for the ranks that the first starts.
+    enough = role.completion.min_succeeded or (1 if mpi is Mpi.MPIRUN else None)
     return TaskRole(
         name=name,
         count=role.most,
@@ -280,7 +284,7 @@ def _role(name: str, role: RoleShape | JobShape) -> TaskRole:
         ports=_ports(role.ports),
         # A job's own `retry` stands for all its roles; only a role in `roles` overrides it.
         retry=role.retry if isinstance(role, RoleShape) else None,
-        completion=Completion(role.completion.min_failed, role.completion.min_succeeded),
+        completion=Completion(role.completion.min_failed, enough),
         group=role.groups.size if role.groups else 0,
         group_within=role.groups.within if role.groups else "",
         least=role.needed if isinstance(role.count, CountShape) else 0,

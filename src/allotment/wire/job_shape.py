@@ -19,9 +19,10 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from allotment.model.engines import ANY_ENGINE
 from allotment.model.grid import Grid, combinations
 from allotment.model.quantity import SECOND, Millis
-from allotment.model.spec import NEVER, USUAL, Arch, Dialect, EndKind, GiveWay, Priority
+from allotment.model.spec import NEVER, USUAL, Arch, Dialect, EndKind, GiveWay, Mpi, Priority
 from allotment.wire.amiss import Amiss
 from allotment.wire.fields import (
     LAST_PORT,
@@ -42,6 +43,7 @@ from allotment.wire.fields import (
     Line,
     MaxRunning,
     MinFailed,
+    MpiWord,
     Name,
     NameOrNone,
     Path,
@@ -360,6 +362,7 @@ class JobShape(RoleParts):
     prefer: Line = Field(default="", examples=["rack"])
     pin: NameOrNone = Field(default="", examples=["vision-own"])
     engine: NameOrNone = Field(default="", examples=["here"])
+    mpi: MpiWord = Field(default=Mpi.NONE, examples=["pmix"])
     opportunistic: Truth = False
     labels: Annotated[dict[LabelKey, LabelValue], AfterValidator(not_too_many)] = Field(
         default={}, examples=["{team: vision}"]
@@ -393,6 +396,32 @@ class JobShape(RoleParts):
         if not isinstance(role.command, str) or not role.command.startswith("#!"):
             message = "is about a script, and the command is none: its first line must be #!"
             raise Amiss(message, "begin the command with #!/bin/sh", at=("batch",))
+        return self
+
+    @model_validator(mode="after")
+    def _ranks_alike(self) -> "JobShape":
+        if self.mpi is Mpi.NONE:
+            return self
+        role, *others = (self,) if self.roles is None else tuple(self.roles.values())
+        wrong = (
+            ("batch" if self.batch else "", "take it out: the script calls its own launcher"),
+            ("several roles" if others else "", "use one role: its tasks are the ranks"),
+            (
+                "an elastic role"
+                if isinstance(role.count, CountShape) and role.count.elastic
+                else "",
+                "take `elastic` out: ranks cannot leave",
+            ),
+            ("`engine: any`" if self.engine == ANY_ENGINE else "", "name one engine, or none"),
+        )
+        for what, hint in wrong:
+            if what:
+                raise Amiss(f"cannot stand beside {what}", hint, at=("mpi",))
+        if self.mpi is Mpi.MPIRUN and (role.completion.min_succeeded or 1) > 1:
+            message = (
+                "is more than 1, and with `mpi: mpirun` only the first task ends by itself"
+            )
+            raise Amiss(message, "take `min_succeeded` out", at=("mpi",))
         return self
 
     @property

@@ -53,6 +53,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(on_eviction=spec.on_eviction.value),
         **_unless(within=spec.within, prefer=spec.prefer),
         **_unless(pin=spec.pin, engine=spec.engine, opportunistic=spec.opportunistic),
+        **_unless(mpi=spec.mpi.value),
         **_unless(labels=dict(spec.labels)),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
         **({"batch": _batch(spec.batch)} if spec.batch else {}),

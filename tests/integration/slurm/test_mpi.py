@@ -1,16 +1,20 @@
-"""A real program of OpenMPI over two nodes, started by mpirun without ssh."""
+"""Real programs of MPI over two nodes: their tasks are the ranks, or mpirun starts these."""
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.cluster import until
-from tests.support.on_slurm import CONFIG, OnSlurm, a_shared_folder
+from tests.support.on_slurm import CONFIG, OnSlurm, a_shared_folder, shell
 from tests.support.slurm import TOOLS, Slurm
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "mpicc", "mpirun")]
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool(*TOOLS, "mpicc", "mpirun", "mpicc.mpich"),
+]
 
 RING = r"""
 #include <mpi.h>
@@ -39,7 +43,6 @@ int main(int argc, char **argv) {
 }
 """
 COMMAND = """\
-[ "$RANK" = 0 ] || exec sleep infinity
 mpirun --allow-run-as-root --hostfile $ALLOT_HOSTFILE --map-by ppr:2:node:oversubscribe \
   --mca btl tcp,self {ring}
 """
@@ -56,7 +59,8 @@ def on_mpi(slurm: Slurm) -> Iterator[OnSlurm]:
             text = text.replace(f"{{name: {name},", f"{{name: {name}, address: {name},")
         running.config.write_text(text)
         (made / "ring.c").write_text(RING)
-        subprocess.run(["mpicc", "-o", made / "ring", made / "ring.c"], check=True)
+        for compiler, name in (("mpicc", "ring"), ("mpicc.mpich", "ring-mpich")):
+            subprocess.run([compiler, "-o", made / name, made / "ring.c"], check=True)
         running.up()
         try:
             yield running
@@ -71,9 +75,8 @@ def ring(cluster: OnSlurm, more: str = "") -> dict[str, object]:
         "command": COMMAND.format(ring=f"{program} {more}"),
         "count": 2,
         "resources": {"cpu": 3, "memory": "512MiB", "gpu": 2},
-        "completion": {"min_succeeded": 1},
     }
-    return {"name": "ring", "roles": {"main": role}}
+    return {"name": "ring", "mpi": "mpirun", "roles": {"main": role}}
 
 
 def ranks(cluster: OnSlurm) -> list[str]:
@@ -109,3 +112,84 @@ def test_a_cancelled_job_ends_with_all_its_ranks(on_mpi: OnSlurm) -> None:
     on_mpi.wait_for(job, "cancelled")
     until(lambda: not ranks(on_mpi), "all ranks to end")
     until(lambda: not on_mpi.slurm_jobs(), "Slurm to be empty")
+
+
+# ── tasks that are ranks ────────────────────────────────────────────────────────────────
+
+
+def ranked(cluster: OnSlurm, command: str, **more: object) -> dict[str, object]:
+    """Describe a job of four ranks, two a node."""
+    return {
+        "name": "ranks",
+        "mpi": "pmix",
+        "command": command,
+        "count": 4,
+        "resources": {"cpu": 2, "memory": "256MiB", "gpu": 2},
+        "env": {"OMPI_MCA_btl": "tcp,self"},  # Else it takes both nodes for one machine.
+        **more,
+    }
+
+
+def program(cluster: OnSlurm, name: str = "ring") -> str:
+    return str(Path(cluster.state.parent) / name)
+
+
+def test_tasks_are_the_ranks_of_one_ring_by_pmix(on_mpi: OnSlurm) -> None:
+    words = 'echo "task $RANK devices $CUDA_VISIBLE_DEVICES"; exec '
+    job = on_mpi.submit(ranked(on_mpi, words + program(on_mpi)))
+    on_mpi.wait_for(job, "succeeded", "failed")
+    said = {
+        rank: on_mpi.allot("logs", str(job), "--task", f"main.{rank}").stdout.splitlines()
+        for rank in range(4)
+    }
+    assert on_mpi.state_of(job) == "succeeded", said
+    tasks = on_mpi.job(job)["attempts"][-1]["tasks"]
+    for rank, (task, (devices, ring)) in enumerate(zip(tasks, said.values(), strict=True)):
+        # A task's number is its rank, and it runs where it was placed, with devices of its own.
+        assert ring.startswith(f"rank {rank} of 4 on {task['node']} sum ")
+        assert devices == f"task {rank} devices {','.join(map(str, task['devices']))}"
+    assert Counter(task["node"] for task in tasks) == {"n1": 2, "n2": 2}
+    assert all(len(task["devices"]) == 2 for task in tasks)
+    assert len({task["engine_job"] for task in tasks}) == 1
+
+
+def test_a_killed_rank_ends_all_others_on_both_nodes(on_mpi: OnSlurm) -> None:
+    job = on_mpi.submit(ranked(on_mpi, f"{program(on_mpi)} stay", retry=0))
+    until(lambda: "rank 3 of 4" in on_mpi.output(job), "all ranks")
+    subprocess.run(["kill", "-9", ranks(on_mpi)[-1]], check=True)
+    on_mpi.wait_for(job, "failed")
+    attempts = on_mpi.job(job)["attempts"]
+    assert len(attempts) == 1  # The program is at fault, not the platform: no second try.
+    assert attempts[0]["tasks"][-1]["exit"]["signal"] == 9
+    until(lambda: not ranks(on_mpi), "all ranks to end")
+    until(lambda: not on_mpi.slurm_jobs(), "Slurm to be empty")
+
+
+def test_ranks_lie_as_they_were_placed_also_unevenly(on_mpi: OnSlurm) -> None:
+    other = on_mpi.submit(shell("sleep 1000", resources={"cpu": 3, "gpu": 1}))
+    on_mpi.wait_for(other, "running")
+    job = on_mpi.submit(
+        ranked(on_mpi, f"{program(on_mpi)} stay", resources={"cpu": 1, "memory": "64MiB"})
+        | {"count": 5}
+    )
+    until(lambda: "rank 4 of 5" in on_mpi.output(job), "all ranks")
+    tasks = on_mpi.job(job)["attempts"][-1]["tasks"]
+    assert sorted(Counter(task["node"] for task in tasks).values()) == [1, 4]
+    for rank, task in enumerate(tasks):
+        said = on_mpi.allot("logs", str(job), "--task", f"main.{rank}").stdout
+        assert said.startswith(f"rank {rank} of 5 on {task['node']} ")
+        done = on_mpi.allot("exec", str(job), "--task", f"main.{rank}", "--", "sh", "-c",
+                            "echo $SLURMD_NODENAME $RANK")  # fmt: skip
+        assert done.stdout.split() == [task["node"], str(rank)], done.stderr
+    on_mpi.allot("cancel", str(job))
+    on_mpi.wait_for(job, "cancelled")
+    until(lambda: not ranks(on_mpi), "all ranks to end")
+    on_mpi.allot("cancel", str(other))
+
+
+def test_tasks_are_ranks_by_pmi2_for_a_program_that_speaks_it(on_mpi: OnSlurm) -> None:
+    job = on_mpi.submit(ranked(on_mpi, program(on_mpi, "ring-mpich"), mpi="pmi2"))
+    on_mpi.wait_for(job, "succeeded", "failed")
+    said = on_mpi.output(job)
+    assert on_mpi.state_of(job) == "succeeded", said
+    assert all(f"rank {rank} of 4" in said for rank in range(4))

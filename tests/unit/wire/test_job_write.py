@@ -149,7 +149,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "data_dir", "code_dir", "output_dir", "retry", "max_run_ms", "max_queue_ms",
         "checkpoint", "depends_on", "array", "hold_on_failure_ms", "preemptible", "within",
         "prefer", "dialect", "pin", "opportunistic", "deadline_ms", "on_eviction", "labels",
-        "batch", "engine",
+        "batch", "engine", "mpi",
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",

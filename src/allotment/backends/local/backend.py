@@ -65,7 +65,7 @@ class LocalBackend:
     """Runs tasks here. `device_files` gives the files of each device index, none if virtual."""
 
     name = "local"
-    abilities = frozenset(Ability)
+    abilities = frozenset(Ability) - {Ability.PMI, Ability.MPIRUN}
 
     def __init__(
         self,

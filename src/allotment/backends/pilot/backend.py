@@ -88,7 +88,7 @@ class PilotBackend:
     """
 
     name = "pilot"
-    abilities = frozenset(Ability) - {Ability.IMAGES}
+    abilities = frozenset(Ability) - {Ability.IMAGES, Ability.PMI, Ability.MPIRUN}
 
     def __init__(
         self,

@@ -25,6 +25,18 @@ from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.output import pieces_in
 from allotment.backends.slurm.packed import MODULES, packed
+from allotment.backends.slurm.ranks import (
+    HOSTS,
+    SCRIPT,
+    Share,
+    by_node,
+    hosts_of,
+    lead_of,
+    misfit_of,
+    options_of_ranks,
+    script_of_ranks,
+    share_of,
+)
 from allotment.backends.slurm.request import (
     charges_of,
     document_of,
@@ -101,13 +113,15 @@ class Submitted(msgspec.Struct, frozen=True):
     cause: StopCause | None = None
     """For what it was told to stop."""
     node: str = ""
+    share: Share | None = None
+    """Of a rank, whose gang is one Slurm job: what it has of it."""
 
 
 class SlurmBackend:
     """Runs tasks in one partition. `nodes` are those of the configuration, by name."""
 
     name = "slurm"
-    abilities = frozenset({Ability.ENTERS})
+    abilities = frozenset({Ability.ENTERS, Ability.PMI, Ability.MPIRUN})
     """A suspended Slurm job keeps its devices, and which devices it gets Slurm decides."""
 
     def __init__(
@@ -137,6 +151,8 @@ class SlurmBackend:
         self._read_at: dict[TaskKey, tuple[tuple[int, ...], RunnerStatus | None]] = {}
         """What was read last of a task's status, and in which state of its file."""
         self._launching: set[tuple[str, int]] = set()
+        self._shares: dict[tuple[str, int], dict[str, list[Share]]] = {}
+        """What the jobs of gangs of ranks have on each node, as long as Slurm shows them."""
         self._strays = Strays()
         self._parted = 0.0
         """When a task ended last: its job has to end as well."""
@@ -197,6 +213,8 @@ class SlurmBackend:
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
     async def launch(self, gang: GangLaunch) -> Refused:
+        if gang.mpi.by_engine:
+            return await self._launch_ranks(gang)
         found = await gather_all([self._launch_or_refuse(gang, task) for task in gang.tasks])
         keys = (task.key for task in gang.tasks)
         return {key: why for key, why in zip(keys, found, strict=True) if why}
@@ -234,16 +252,73 @@ class SlurmBackend:
     async def _submit(self, gang: GangLaunch, task: TaskLaunch) -> str:
         folder = str(self._folder(task.key).absolute())
         options = options_of(gang, task, self._prefix, self._partition, folder)
+        script = self._folder(task.key).with_suffix(".sh").absolute()
+        files = {script: script_of(folder, str(self._runner))}
+        return await self._submit_as(gang, options, script, files)
+
+    async def _submit_as(
+        self, gang: GangLaunch, options: list[str], script: Path, files: Mapping[Path, str],
+        env: Mapping[str, str] = {},
+    ) -> str:  # fmt: skip
         options += charges_of(gang, self._setup)
         if gang.limit_ms:
             options.append(f"--time={time_of(gang.limit_ms, self.time_limit())}")
-        script = self._folder(task.key).with_suffix(".sh").absolute()
         try:
-            script.write_text(script_of(folder, str(self._runner)))
+            for path, text in files.items():
+                path.write_text(text)
+                path.chmod(0o644)  # Its user's srun reads it, whatever our umask.
         except OSError as error:
-            raise BackendError(f"the script of task {task.key}: {error}") from error
+            raise BackendError(f"what starts task {gang.tasks[0].key}: {error}") from error
         async with self._calls:
-            return await client.submit(options, str(script))
+            return await client.submit(options, str(script), env)
+
+    async def _launch_ranks(self, gang: GangLaunch) -> Refused:
+        """Start a gang as one Slurm job; all of it is refused, or none."""
+        try:
+            await self._start_ranks(gang)
+        except EngineAway:
+            raise
+        except BackendError as error:
+            return {task.key: str(error) for task in gang.tasks}
+        return {}
+
+    async def _start_ranks(self, gang: GangLaunch) -> None:
+        known = {task.key: self._record(task.key) for task in gang.tasks}
+        is_new = not any(known.values())
+        records = {
+            task.key: known[task.key] or await asyncio.to_thread(self._prepare, gang, task)
+            for task in gang.tasks
+        }
+        lead = lead_of(gang.tasks[0].key)
+        first = self._record(lead)
+        number = first.job if first is not None else ""
+        name = (name_of(self._prefix, lead), next(iter(records.values())).uid)
+        self._launching.add(name)
+        try:
+            if not number:
+                # An answer that got lost may have been a yes.
+                row = None if is_new else (await client.jobs(name[0])).get(name)
+                number = row.id if row else await self._submit_ranks(gang)
+            for key, record in records.items():
+                record = self._live[key] = msgspec.structs.replace(record, job=number)
+                self._keep(key, record)
+        finally:
+            self._launching.discard(name)
+
+    async def _submit_ranks(self, gang: GangLaunch) -> str:
+        if why := misfit_of(gang):
+            raise BackendError(why)
+        folder = self._folder(gang.tasks[0].key).parent.absolute()
+        hosts, script = folder / HOSTS, folder / SCRIPT
+        first = str(self._folder(gang.tasks[0].key).absolute())
+        path = os.environ.get("PATH", "/usr/bin:/bin")
+        files = {
+            hosts: hosts_of(gang),
+            script: script_of_ranks(gang, str(folder), str(self._runner), path),
+        }
+        options = options_of_ranks(gang, self._prefix, self._partition, first)
+        env = {"SLURM_HOSTFILE": str(hosts)}
+        return await self._submit_as(gang, options, script, files, env)
 
     async def _cancel(self, job: str) -> None:
         async with self._calls:
@@ -267,7 +342,8 @@ class SlurmBackend:
             if identity is not None:
                 os.chown(folder, identity.uid, identity.gid)
             uid = identity.uid if identity is not None else os.geteuid()
-            record = Submitted(uid, identity, node=task.binding.node)
+            share = share_of(task) if gang.mpi.by_engine else None
+            record = Submitted(uid, identity, node=task.binding.node, share=share)
             self._keep(task.key, record)
         except OSError as error:
             raise BackendError(f"the folder of task {task.key}: {error}") from error
@@ -339,7 +415,9 @@ class SlurmBackend:
         folder = self._folder(key).absolute()
         code = f"{folder}/code.{token_hex(8)}"
         inside = inside_argv(str(self._runner), str(folder), code, argv)
-        return enter_argv(record.job, record.identity, client.surroundings(), code, inside)
+        node = record.node if record.share is not None else ""
+        around = client.surroundings()
+        return enter_argv(record.job, record.identity, around, code, inside, node)
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 
@@ -405,11 +483,14 @@ class SlurmBackend:
         async with self._contact:
             self._rows = await client.jobs()
         self._asked = monotonic()
+        self._shares = {
+            name: its for name, its in self._shares.items() if name in self._rows
+        } | self._shares_now()
         if self._is_adopted:
             await self._end_strays()
 
     async def _end_strays(self) -> None:
-        wanted = {(name_of(self._prefix, key), its.uid) for key, its in self._live.items()}
+        wanted = {self._name(key, its) for key, its in self._live.items()}
         wanted |= self._launching
         for number in self._strays.overdue(self._rows, self._prefix, wanted, monotonic()):
             log.warning("a job without a task is ended", slurm_job=number)
@@ -435,12 +516,13 @@ class SlurmBackend:
         and after, which are those that are asked for in any case."""
         if monotonic() - self._asked > nodes.LOOK_EVERY_S:
             await self._ask()
-        before = self._rows
+        before = by_node(self._rows, self._shares)
         lines = await self._watch.look()
         if any(any(line.used.values()) for line in lines):
             await self._ask()
         if lines:
-            self._watch.tell_others(lines, before, self._rows, self._prefix)
+            after = by_node(self._rows, self._shares)
+            self._watch.tell_others(lines, before, after, self._prefix)
 
     async def _look_over(self) -> None:
         for key, record in list(self._live.items()):
@@ -450,7 +532,21 @@ class SlurmBackend:
                 log.warning("a task is looked at again later", task=str(key), why=str(error))
 
     def _row(self, key: TaskKey, record: Submitted) -> Row | None:
-        return self._rows.get((name_of(self._prefix, key), record.uid))
+        return self._rows.get(self._name(key, record))
+
+    def _name(self, key: TaskKey, record: Submitted) -> tuple[str, int]:
+        """Return the name of a task's Slurm job, and its user."""
+        of = key if record.share is None else lead_of(key)
+        return name_of(self._prefix, of), record.uid
+
+    def _shares_now(self) -> dict[tuple[str, int], dict[str, list[Share]]]:
+        """Return what the jobs of gangs of ranks have on each node."""
+        found: dict[tuple[str, int], dict[str, list[Share]]] = {}
+        for key, record in self._live.items():
+            if record.share is not None:
+                nodes = found.setdefault(self._name(key, record), {})
+                nodes.setdefault(record.node, []).append(record.share)
+        return found
 
     async def _look_at(self, key: TaskKey, record: Submitted) -> None:
         row = self._row(key, record)
@@ -538,7 +634,8 @@ class SlurmBackend:
             self._overdue[key] = monotonic() + OVERDUE_S
 
     def _read(self, key: TaskKey, record: Submitted) -> TaskReport | None:
-        told = report(key, self._status(key), self._row(key, record))
+        row, is_rank = self._row(key, record), record.share is not None
+        told = report(key, self._status(key), row, is_rank=is_rank)
         if told is None:
             return None
         told = msgspec.structs.replace(told, engine_job=record.job)

@@ -157,9 +157,10 @@ async def jobs(name: str = "") -> Rows:
     return rows_of(said, mark)
 
 
-async def submit(options: Sequence[str], script: str) -> str:
+async def submit(options: Sequence[str], script: str, env: Mapping[str, str] = {}) -> str:
     """Submit the batch script in a file; return the number of its job. Raises BackendError."""
-    return (await run("sbatch", "--parsable", *options, script)).strip().partition(";")[0]
+    said = await run("sbatch", "--parsable", *options, script, env=env)
+    return said.strip().partition(";")[0]
 
 
 async def cancel(job: str, *, signal: str = "") -> None:

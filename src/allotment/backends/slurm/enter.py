@@ -30,15 +30,19 @@ def enter_argv(
     surroundings: Sequence[str],
     code: str,
     inside: Sequence[str],
+    node: str = "",
 ) -> list[str]:
     """Return the command; `surroundings` are `NAME=value` for Slurm's commands.
+
+    `node` says where, if the job has several.
 
     `inside` runs on the node, and leaves its exit code in the file `code`.
     """
     return [
         "/usr/bin/env", "-i", *surroundings,
         *_become(identity),
-        "/bin/sh", "-c", STEP_AND_CODE, "srun", code, f"--jobid={job}", *STEP, *inside,
+        "/bin/sh", "-c", STEP_AND_CODE, "srun", code, f"--jobid={job}",
+        *([f"--nodelist={node}"] if node else []), *STEP, *inside,
     ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from math import ceil
 from allotment.backends.slurm.discover import UNTYPED
 from allotment.model.engines import EngineSetup
 from allotment.model.ids import TaskKey
-from allotment.model.quantity import MIB, MINUTE, Millis
+from allotment.model.quantity import MIB, MINUTE, Millis, Resources
 from allotment.service.ports import Binding, GangLaunch, Limit, TaskLaunch
 
 UNSEEN = frozenset(
@@ -39,6 +39,7 @@ def document_of(gang: GangLaunch, task: TaskLaunch) -> bytes:
         "cwd": gang.workdir,
         "at_barrier": gang.at_barrier,
         "log_bytes": gang.log_bytes,
+        "is_rank": gang.mpi.by_engine,
     }
     return json.dumps(told).encode()
 
@@ -48,7 +49,7 @@ def script_of(folder: str, runner: str) -> str:
     return (
         "#!/bin/sh\n"
         '[ "${SLURM_RESTART_COUNT:-0}" = 0 ] || exit 0\n'
-        f"exec {PYTHON} -I -S {_quoted(runner)} {_quoted(folder)}\n"
+        f"exec {PYTHON} -I -S {quoted(runner)} {quoted(folder)}\n"
     )
 
 
@@ -56,28 +57,47 @@ def options_of(
     gang: GangLaunch, task: TaskLaunch, prefix: str, partition: str, folder: str
 ) -> list[str]:
     """Return the options of `sbatch`: one task, on this node, with these amounts."""
-    need = task.resources
-    labels = "".join(f" {name}={value}" for name, value in gang.labels)
     options = [
-        f"--job-name={name_of(prefix, task.key)}",
-        f"--comment=allotment {task.key}{labels}",
-        f"--partition={partition}",
+        *common_of(gang, task.key, prefix, partition, folder),
         f"--nodelist={task.binding.node}",
         "--nodes=1",
         "--ntasks=1",
-        f"--cpus-per-task={max(1, ceil(need.cpu_milli / 1000))}",
-        f"--mem={max(1, ceil(need.memory / MIB))}M",
+        f"--cpus-per-task={cpus_of(task.resources)}",
+        f"--mem={amount_of(task.resources)}M",
+    ]
+    if gres := gres_of(task.binding):
+        options.append(f"--gres={gres}")
+    return options
+
+
+def common_of(
+    gang: GangLaunch, key: TaskKey, prefix: str, partition: str, folder: str
+) -> list[str]:
+    """Return the options of `sbatch` for the job of a task, or of a gang by its first."""
+    labels = "".join(f" {name}={value}" for name, value in gang.labels)
+    options = [
+        f"--job-name={name_of(prefix, key)}",
+        f"--comment=allotment {key}{labels}",
+        f"--partition={partition}",
         "--no-requeue",
         "--export=NIL",
         "--chdir=/",
         f"--output={folder.replace('%', '%%')}/slurm.log",
         "--open-mode=append",
     ]
-    if gres := gres_of(task.binding):
-        options.append(f"--gres={gres}")
     if gang.identity is not None:
         options += [f"--uid={gang.identity.uid}", f"--gid={gang.identity.gid}"]
     return options
+
+
+def cpus_of(need: Resources) -> int:
+    """Return the CPUs of a task: in Slurm they are whole."""
+    return max(1, ceil(need.cpu_milli / 1000))
+
+
+def amount_of(need: Resources) -> int:
+    """Return the memory of a task in MiB."""
+    return max(1, ceil(need.memory / MIB))
 
 
 def charges_of(gang: GangLaunch, setup: EngineSetup) -> list[str]:
@@ -91,10 +111,18 @@ def charges_of(gang: GangLaunch, setup: EngineSetup) -> list[str]:
 
 def gres_of(binding: Binding) -> str:
     """Return the devices of a task by type and number, such as `gpu:a100:2`; '' for none."""
-    return ",".join(
-        f"gpu:{count}" if kind == UNTYPED else f"gpu:{kind}:{count}"
-        for kind, count in binding.types
-    )
+    return ",".join(f"gpu:{part}" for part in _typed(binding))
+
+
+def gpus_of(binding: Binding) -> str:
+    """Return the same for the options about GPUs alone, such as `a100:2`."""
+    return ",".join(_typed(binding))
+
+
+def _typed(binding: Binding) -> list[str]:
+    return [
+        str(count) if kind == UNTYPED else f"{kind}:{count}" for kind, count in binding.types
+    ]
 
 
 def time_of(limit_ms: Millis, most: Limit | None) -> int:
@@ -104,5 +132,6 @@ def time_of(limit_ms: Millis, most: Limit | None) -> int:
     return spared if most is None else max(minutes, min(spared, most.most_ms // MINUTE))
 
 
-def _quoted(path: str) -> str:
+def quoted(path: str) -> str:
+    """Return a path as one word of a shell."""
     return "'" + path.replace("'", "'\\''") + "'"

@@ -93,14 +93,16 @@ def rows_of(text: str, mark: str) -> Rows:
     return rows
 
 
-def report(key: TaskKey, status: RunnerStatus | None, row: Row | None) -> TaskReport | None:
+def report(
+    key: TaskKey, status: RunnerStatus | None, row: Row | None, *, is_rank: bool = False
+) -> TaskReport | None:
     """Return the state of a task; None while nothing new is known of it."""
     told = report_of(key, status) if status is not None else None
     if told is not None and told.seen is Seen.ENDED:
         return _ended(told, status, row)
     if row is None or row.state in WAITS | RUNS:
         return told
-    return TaskReport(key, Seen.ENDED, exit=_exit(row, started=told is not None))
+    return TaskReport(key, Seen.ENDED, exit=_exit(row, told, is_rank=is_rank))
 
 
 def _ended(told: TaskReport, status: RunnerStatus | None, row: Row | None) -> TaskReport:
@@ -126,10 +128,12 @@ def _is_old(row: Row) -> bool:
     return row.state in ("PENDING", "CONFIGURING") and row.reason != "BeginTime"
 
 
-def _exit(row: Row, *, started: bool) -> Exit:
+def _exit(row: Row, told: TaskReport | None, *, is_rank: bool) -> Exit:
     if row.state == "OUT_OF_MEMORY":
         return Exit(signal=9, oom=True)
-    if row.state in ("COMPLETED", "FAILED") and not started:
+    if row.state == "FAILED" and is_rank and told is not None and told.pid:
+        return Exit(signal=SIGKILL)  # Another rank died, and Slurm's PMI ends all then.
+    if row.state in ("COMPLETED", "FAILED") and told is None:
         return Exit(
             platform_error=f"its first process did not come up on {row.node}: is the state "
             "folder on a disk that the node sees and that has room, and Python 3 there?"

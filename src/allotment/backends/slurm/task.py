@@ -2,6 +2,7 @@
 
     python3 -I -S task-….pyz FOLDER
     python3 -I -S task-….pyz enter FOLDER FILE COMMAND…    a further step of the same job
+    python3 -I -S task-….pyz rank FOLDER    a rank of MPI: the folder of its number in this one
 
 The folder lies on a disk that the service sees, too. `request.json` says what to run; `go`
 opens the barrier; `stop` says by which signal to end, and after how many ms by force. What
@@ -44,6 +45,8 @@ DRAIN_S = 1.0
 """How long output is taken from what outlives the command."""
 TOLD_S = 1.0
 OF_JOB = re.compile(r".*?/job_\d+(?=/|$)")
+OF_RANK = re.compile(r".*?/job_\d+/step_[^/]+(?:/user)?/task_\d+(?=/|$)")
+"""A rank has its job together with others."""
 TICKS = os.sysconf("SC_CLK_TCK")
 ENDED_BY_SIGNAL = (-signal.SIGTERM, -signal.SIGKILL, 128 + signal.SIGTERM, 128 + signal.SIGKILL)
 """How a command ends that Slurm ended, itself or below a shell."""
@@ -259,7 +262,8 @@ class Task:
         while True:
             pid, status, used = os.wait4(self.pid, os.WNOHANG)
             if pid:
-                usage = with_all(usage_of(used, self.began), usage_of_job())
+                group = OF_RANK if self.request.get("is_rank") else OF_JOB
+                usage = with_all(usage_of(used, self.began), usage_of_job(group))
                 return os.waitstatus_to_exitcode(status), usage
             self.obey()
             self.beat()
@@ -317,7 +321,9 @@ class Task:
             "version": 1, "phase": phase, "pid": self.pid,
             "node": os.environ.get("SLURMD_NODENAME", ""),
             "engine_job": os.environ.get("SLURM_JOB_ID", ""),
-            "devices_got": os.environ.get("SLURM_JOB_GPUS", ""),
+            "devices_got": os.environ.get(
+                "SLURM_STEP_GPUS" if self.request.get("is_rank") else "SLURM_JOB_GPUS", ""
+            ),
             "log_dropped": {
                 log.path.removesuffix(".log"): log.dropped for log in self.logs.values()
             },
@@ -335,6 +341,8 @@ class Task:
 
 
 JOB = ("SLURM_", "SLURMD_")
+OF_MPI = ("PMI", "OMPI_")
+"""How ranks find each other: what `srun --mpi=…` adds."""
 DEVICES = ("CUDA_VISIBLE", "ROCR_VISIBLE", "GPU_DEVICE", "ZE_AFFINITY", "SLURM_JOB_GPUS")
 
 
@@ -362,6 +370,9 @@ def environment_of(request: dict[str, Any]) -> dict[str, str]:
     env = environment(request["env"], os.environ)
     if "SLURM_JOB_ID" in request["env"]:
         return env
+    if request.get("is_rank"):
+        found = {name: at for name, at in os.environ.items() if name.startswith(OF_MPI)}
+        return {**env, **found}
     for_mpi = {
         "ALLOT_TASK_FOLDER": request["folder"],
         "OMPI_MCA_ras": "^slurm",
@@ -382,12 +393,12 @@ def usage_of(used: resource.struct_rusage, began: float) -> dict[str, int]:
     }
 
 
-def groups_of_job(own: str, mount: Path) -> dict[str, Path]:
+def groups_of_job(own: str, mount: Path, group: re.Pattern[str] = OF_JOB) -> dict[str, Path]:
     """Return the control groups of our whole Slurm job by controller; version 2 has but ''."""
     found: dict[str, Path] = {}
     for line in own.splitlines():
         _, kinds, path = line.split(":", 2)
-        job = OF_JOB.match(path)
+        job = group.match(path)
         if job is not None:
             for kind in kinds.split(","):
                 found[kind] = mount / kind / job[0].lstrip("/")
@@ -413,13 +424,13 @@ def usage_in(groups: Mapping[str, Path]) -> dict[str, int]:
     return found
 
 
-def usage_of_job() -> dict[str, int]:
-    """Return what our Slurm job used, where Slurm keeps jobs in control groups."""
+def usage_of_job(group: re.Pattern[str]) -> dict[str, int]:
+    """Return what our Slurm job used, or our rank, where Slurm keeps it in control groups."""
     try:
         own = Path("/proc/self/cgroup").read_text(encoding="utf-8")
     except OSError:
         return {}
-    return usage_in(groups_of_job(own, Path("/sys/fs/cgroup")))
+    return usage_in(groups_of_job(own, Path("/sys/fs/cgroup"), group))
 
 
 def with_all(command: dict[str, int], job: Mapping[str, int]) -> dict[str, int]:
@@ -481,4 +492,6 @@ def start(words: list[str]) -> int:
     """Do what the command line says; return the exit code."""
     if words[0] == "enter":
         return enter(words[1], words[2], words[3:])
+    if words[0] == "rank":
+        return main(f"{words[1]}/{os.environ['SLURM_PROCID']}")
     return main(words[0])
