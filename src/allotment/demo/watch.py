@@ -2,19 +2,23 @@
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from allotment.client import Client
 from allotment.demo.cast import NAMES
 from allotment.demo.facts import Fact, Facts
+from allotment.model import events as e
 from allotment.model.lifecycle import JobState
 from allotment.service.views import DeviceView, JobRow
 
 LOOK_S = 0.25
 STEPS_EVERY_S = 0.7
 TAIL_BYTES = 400
+ENDS: tuple[type[e.JobEvent], ...] = (
+    e.JobSucceeded, e.JobFailed, e.JobCancelled, e.JobTimedOut,
+)  # fmt: skip
 STEP = re.compile(r"step (\d+)/(\d+)  loss \S+  accuracy (\S+)")
 
 
@@ -45,13 +49,30 @@ class Watch:
 
     def look(self) -> None:
         """Ask for everything once."""
-        new = self.facts.take(self._client.events(after=self.facts.last))
         rows = self._client.jobs(limit=len(NAMES))
-        self.rows = {row.name: row for row in sorted(rows, key=lambda row: row.id)}
+        new = self.facts.take(self._client.events(after=self.facts.last))
+        self._believe(rows)
         self.devices = tuple(d for node in self._client.nodes() for d in node.devices)
         if time.monotonic() - self._steps_at > STEPS_EVERY_S:
             self._look_at_steps()
         self.on_look(new)
+
+    def _believe(self, rows: Iterable[JobRow]) -> None:
+        """Take rows in; one that says its job is over only with the event that says so.
+
+        A row shows what is, an event what is on disk: on a busy one that is later, and what is
+        shown at the end rests on events.
+        """
+        seen = {row.name: row for row in sorted(rows, key=lambda row: row.id)}
+        early = {
+            name
+            for name, row in seen.items()
+            if row.state.finished
+            and not any(self.facts.first(kind, name) is not None for kind in ENDS)
+        }
+        self.rows = {name: row for name, row in seen.items() if name not in early} | {
+            name: self.rows[name] for name in early if name in self.rows
+        }
 
     def _look_at_steps(self) -> None:
         """Read how far training is off the end of each running job's output."""
