@@ -17,6 +17,7 @@ from allotment.model.ids import JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.model.spec import Offered
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
     Backend,
@@ -32,6 +33,8 @@ from allotment.service.ports import (
     LogChunk,
     Measurable,
     NodeClosing,
+    Offer,
+    Offers,
     Refused,
     Report,
     Silence,
@@ -52,6 +55,9 @@ class Router:
         self._known: Sequence[Node] = ()
         self._names: dict[str, str] = {}
         """The engine of each known node."""
+        self._offering = [each for each in engines.values() if isinstance(each, Offers)]
+        self._asked: dict[Offers, asyncio.Future[Sequence[Offer]]] = {}
+        """Engines that are asked for offers, until they have some."""
         self._owners: dict[TaskKey, Backend] = {}
         """Of tasks that run, or are about to."""
         self._sink: Callable[[Report], None] = lambda report: None
@@ -127,6 +133,9 @@ class Router:
             await engine.forget(job)
 
     async def close(self) -> None:
+        for asked in self._asked.values():
+            asked.cancel()
+        await asyncio.gather(*self._asked.values(), return_exceptions=True)
         await asyncio.gather(*(engine.close() for engine in self._engines.values()))
 
     # ── abilities of some ───────────────────────────────────────────────────────────────
@@ -196,6 +205,38 @@ class Router:
             if isinstance(engine, Imaging):
                 return engine
         raise Rejected(Code.NOT_SUPPORTED, "No engine here can run images.")
+
+    def resume(self, tasks: Mapping[str, Mapping[TaskKey, Offered]]) -> None:
+        for engine in self._offering:
+            engine.resume(tasks)
+
+    async def next_offers(self) -> Sequence[Offer]:
+        """Return what comes first of any engine."""
+        for engine in self._offering:
+            if engine not in self._asked:
+                self._asked[engine] = asyncio.ensure_future(engine.next_offers())
+        if not self._asked:
+            await asyncio.Event().wait()
+        await asyncio.wait(self._asked.values(), return_when=asyncio.FIRST_COMPLETED)
+        done = [engine for engine, asked in self._asked.items() if asked.done()]
+        return [offer for engine in done for offer in self._asked.pop(engine).result()]
+
+    def is_offered(self, offer: str) -> bool | None:
+        said = [engine.is_offered(offer) for engine in self._offering]
+        return True if True in said else None if None in said else False
+
+    def end_offer(self, offer: str) -> None:
+        for engine in self._offering:
+            engine.end_offer(offer)
+
+    def say(self, engine: str, offered: Sequence[Offered], reason: str, message: str) -> None:
+        named = self._engines.get(engine)
+        if isinstance(named, Offers):
+            named.say(engine, offered, reason, message)
+
+    def why_not_offered(self, name: str) -> str:
+        said = [engine.why_not_offered(name) for engine in self._offering]
+        return next(filter(None, said), "")
 
     async def close_node(self, node: str, reason: str) -> None:
         _, engine = self._at(node)

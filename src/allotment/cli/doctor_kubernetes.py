@@ -59,7 +59,10 @@ async def _look(setup: EngineSetup) -> list[Finding]:
 
 
 async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[Finding]:
-    from allotment.backends.kubernetes.rights import RIGHTS  # noqa: PLC0415 - only here
+    from allotment.backends.kubernetes.rights import (  # noqa: PLC0415 - only here
+        FOREIGN,
+        RIGHTS,
+    )
 
     found = [version_finding(await client.version(), server)]
     if await client.has_namespace() is False:
@@ -67,6 +70,10 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
         found.append(Finding("namespace", Level.BAD, text, MANIFESTS))
     missing = [right for right in RIGHTS if not await client.may(right)]
     found += rights_findings(missing, len(RIGHTS), client.namespace)
+    for namespace, _ in setup.namespaces:
+        there = client.within(namespace)
+        lacking = [right for right in FOREIGN if not await there.may(right)]
+        found += rights_findings(lacking, len(FOREIGN), namespace, binding_advice(namespace))
     if not any(right.resource == "nodes" and right.verb == "list" for right in missing):
         found += node_findings(await client.nodes())
     found.append(image_finding(setup.image))
@@ -93,8 +100,16 @@ def version_finding(version: tuple[int, int], server: str) -> Finding:
     return Finding("kubernetes", Level.OK, text)
 
 
+def binding_advice(namespace: str) -> str:
+    """Return what gives the service its rights in a namespace whose pods it places."""
+    return (
+        f"kubectl create rolebinding allotment -n {namespace} "
+        "--clusterrole=allotment-foreign-pods --serviceaccount=allotment:allotment"
+    )
+
+
 def rights_findings(
-    missing: Sequence["Right"], total: int, namespace: str
+    missing: Sequence["Right"], total: int, namespace: str, advice: str = MANIFESTS
 ) -> Iterator[Finding]:
     """Return each right that is missing, and what does not work without it."""
     if not missing:
@@ -102,7 +117,7 @@ def rights_findings(
     for right in missing:
         level = Level.BAD if right.is_needed else Level.WARN
         where = "" if right.everywhere else f" in namespace {namespace}"
-        yield Finding("rights", level, f"no right to {right}{where}: {right.use}", MANIFESTS)
+        yield Finding("rights", level, f"no right to {right}{where}: {right.use}", advice)
 
 
 def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from allotment.engine.queueing import check_queue, check_user, in_its_queue
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
+from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.model.spec import JobSpec, TaskRole
 
@@ -23,6 +24,8 @@ def submit_again(
     state: State, command: c.SubmitAgain, actor: Actor, check: Check
 ) -> Iterator[e.AnyEvent]:
     """Accept all jobs of the command or none. Raises Rejected."""
+    for spec in command.specs:
+        not_of_others(spec)
     specs = [in_its_queue(state, spec) for spec in command.specs]
     warnings = {shape: check(state, shape, actor) for shape in map(_checked, specs)}
     for alike in _by_queue(specs).values():
@@ -41,6 +44,16 @@ def submit_again(
             )
             mine = msgspec.structs.replace(spec, array=array)
         yield e.JobSubmitted(job, mine, "", warnings[_checked(spec)])
+
+
+def not_of_others(spec: JobSpec) -> None:
+    """Refuse to change or repeat a job that others made. Raises Rejected."""
+    if spec.offered:
+        raise Rejected(
+            Code.WRONG_STATE,
+            f"{spec.offered[0].name} was not made here: Allotment only puts it in its place.",
+            "Change it, or make it again, where it was made.",
+        )
 
 
 def _by_queue(specs: list[JobSpec]) -> dict[tuple[str, str], list[JobSpec]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from allotment.engine.admit import check_fit
-from allotment.engine.again import submit_again
+from allotment.engine.again import not_of_others, submit_again
 from allotment.engine.completion import finish
 from allotment.engine.defaults import with_defaults
 from allotment.engine.found import find_nodes
@@ -156,7 +156,7 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
             f"There is no tenant {spec.tenant!r}.",
             f"Tenants here: {names}.",
         )
-    if (tenant.users or tenant.groups) and actor.uid != 0 and not _is_member(actor, tenant):
+    if not (actor.uid == 0 or spec.offered or _is_member(actor, tenant)):
         raise Rejected(
             Code.FORBIDDEN,
             f"User {actor.user} is not a member of tenant {tenant.name}.",
@@ -197,6 +197,8 @@ def too_late(ended: list[tuple[JobId, JobState]]) -> Rejected:
 
 
 def _is_member(actor: Actor, tenant: Tenant) -> bool:
+    if not (tenant.users or tenant.groups):
+        return True
     return actor.user in tenant.users or not set(actor.groups).isdisjoint(tenant.groups)
 
 
@@ -208,6 +210,7 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
         raise _wrong(
             job, "edited", "waits in its queue", f"Try `allot clone {job.id} --set …`."
         )
+    not_of_others(job.spec)
     for dependency in spec.depends_on:
         if dependency.job == job.id:
             raise Rejected(Code.BAD_DEPENDENCY, "A job cannot wait for itself.")

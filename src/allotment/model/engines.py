@@ -65,6 +65,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Paths in pods, and the claim of what is there; or `host`."""
     force_after_ms: Millis = Millis(0)
     """For how long a node is silent until what ran there is taken for dead; 0: never."""
+    namespaces: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Whose pods of others are taken, and for whom: TENANT or TENANT/QUEUE, the usual first."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

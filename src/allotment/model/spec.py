@@ -223,6 +223,15 @@ class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its batch system would tell it, as far as it is known when it is submitted."""
 
 
+class Offered(msgspec.Struct, frozen=True, gc=False):
+    """What others made for a task to be: its engine only puts it in its place."""
+
+    name: str
+    """As its engine names it: `team-a/train-0`."""
+    uid: str
+    """Tells it from others of that name, earlier or later."""
+
+
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """One job as its user described it. Limits are `NEVER` where there is none.
 
@@ -271,6 +280,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     engine: str = ""
     """The engine to run on; '' for whichever, but one for all its tasks; or ANY_ENGINE."""
     mpi: Mpi = Mpi.NONE
+    offered: tuple[Offered, ...] = ()
+    """What others made on its engine, one for each task; () where the engine makes it."""
 
     @property
     def family(self) -> str:

@@ -61,6 +61,8 @@ def _check_spec(spec: JobSpec, cluster: Cluster) -> None:
 
 def _check_image(spec: JobSpec, backend: Backend | None) -> None:
     """Raise Rejected where a job would need an image to run in, and has none."""
+    if spec.offered:
+        return
     if isinstance(backend, Contained) and not (spec.image or backend.default_image):
         raise Rejected(
             Code.NOT_SUPPORTED,

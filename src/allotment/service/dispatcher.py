@@ -17,7 +17,7 @@ from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.job_folders import size_files, wanted_for
-from allotment.service.launch import Account, gang_launch
+from allotment.service.launch import Account, gang_launch, offered_launch
 from allotment.service.ports import Backend, GangLaunch, NodeClosing, Refused
 from allotment.service.telemetry import Telemetry
 from allotment.service.withheld import failed_for_secrets
@@ -176,6 +176,13 @@ class Dispatcher:
             why = failed_for_secrets(job)
             for key in order.keys:
                 self._report(TaskReport(key, Seen.ENDED, exit=told, diagnosis=why))
+            return
+        if job.spec.offered:
+            nodes = self.state.cluster.nodes
+            gang = offered_launch(job, order.keys, nodes, at_barrier=order.at_barrier)
+            refused = await self._start(gang, partial(self._is_wanted, order))
+            if self._starting(order) is job:
+                self._give_up(refused)
             return
         try:
             account = await self._accounts.of(job.owner)

@@ -5,6 +5,7 @@ A reference means one job, or a unit: a job that stands alone, or a whole array.
 
 import re
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -19,7 +20,19 @@ from allotment.service.archive import Archive
 from allotment.service.ports import ArchivedJob, JobFilter
 from allotment.service.references import Reference, read_reference
 
-NAME = re.compile(r"[A-Za-z0-9._-]{1,128}")
+NAME = re.compile(r"[A-Za-z0-9._-]{1,128}|[a-z0-9-]{1,63}/[A-Za-z0-9._-]{1,253}")
+
+
+class Foreign(Protocol):
+    """What is known of work that others made."""
+
+    def job_of(self, name: str) -> JobId | None:
+        """Return the newest job that has something of that name."""
+        ...
+
+    def why_not(self, name: str) -> str:
+        """Return why something of that name is no job; '' where nothing is known of it."""
+        ...
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -35,6 +48,7 @@ class Finding:
     def __init__(self, state: State, archive: Archive) -> None:
         self._state = state
         self._archive = archive
+        self.offered: Foreign | None = None
 
     # ── one job ─────────────────────────────────────────────────────────────────────────
 
@@ -144,6 +158,8 @@ class Finding:
         if named:
             newest = max(named, key=lambda job: job.id)
             return newest.id if newest.spec.name == ref else _unit_of(newest)
+        if "/" in ref and self.offered is not None:
+            return self._of_others(ref, self.offered)
         starting = {
             _unit_of(job): job.spec.family
             for job in jobs
@@ -157,6 +173,14 @@ class Finding:
                 "Give more of it.",
             )
         return next(iter(starting), None) or self._archived(ref)
+
+    def _of_others(self, ref: str, offered: Foreign) -> JobId:
+        """Find the job of something that others made, as its engine calls that."""
+        if (job := offered.job_of(ref)) is not None:
+            return job
+        if why := offered.why_not(ref):
+            raise Rejected(Code.NO_SUCH_JOB, f"{ref} is no job yet: {why}.")
+        return self._archived(ref)
 
     def _archived(self, ref: str) -> JobId:
         for which in (JobFilter(name=ref), JobFilter(beginning=f"{ref}.")):

@@ -109,6 +109,21 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     )
 
 
+def offered_launch(
+    job: JobRecord, keys: Sequence[TaskKey], nodes: Nodes, *, at_barrier: bool
+) -> GangLaunch:
+    """Return the request to put tasks in their places that others made."""
+    attempt, spec = job.attempts[-1], job.running_as
+    tasks: list[TaskLaunch] = []
+    for key in keys:
+        role, number = spec.role_of(key.index)
+        binding = binding_of(attempt.slots[key.index], nodes)
+        offered = spec.offered[key.index]
+        name = f"{role.name}.{number}"
+        tasks.append(TaskLaunch(key, name, binding, (), (), role.resources, offered))
+    return GangLaunch(tuple(tasks), workdir="", at_barrier=at_barrier)
+
+
 def image_wish(spec: JobSpec, account: Account) -> ImageWish:
     """Return a job's image and the user that wants to use it."""
     return ImageWish(

@@ -9,12 +9,12 @@ from allotment.model.cluster import Node
 from allotment.model.engines import Ability
 from allotment.model.events import Record
 from allotment.model.forecast import Answer, Question
-from allotment.model.ids import JobId, NodeId, Seq, TaskKey
+from allotment.model.ids import Actor, JobId, NodeId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
-from allotment.model.spec import Mpi
+from allotment.model.spec import JobSpec, Mpi, Offered
 from allotment.service.image_view import ImageRow, ImageView
 
 # ── time ────────────────────────────────────────────────────────────────────────────────
@@ -201,6 +201,8 @@ class TaskLaunch(msgspec.Struct, frozen=True):
     argv: tuple[str, ...]
     env: tuple[tuple[str, str], ...]
     resources: Resources
+    offered: Offered | None = None
+    """What others made for it to be: then there is nothing to make, and no `argv`."""
 
 
 class GangLaunch(msgspec.Struct, frozen=True):
@@ -394,6 +396,45 @@ class Finds(Protocol):
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         """Return the nodes by engine, '' where there is but one; none before the first look."""
+        ...
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Work that others made on an engine, and that is ours to put in its place."""
+
+    key: str
+    """Tells it from all other offers."""
+    owner: Actor
+    spec: JobSpec
+
+
+@runtime_checkable
+class Offers(Protocol):
+    """An ability of some backends: others make work there that is ours to place."""
+
+    def resume(self, tasks: Mapping[str, Mapping[TaskKey, Offered]]) -> None:
+        """Know of tasks that have a place, by engine, before `start`: else they would be taken
+        for what others use."""
+        ...
+
+    async def next_offers(self) -> Sequence[Offer]:
+        """Wait for work that is new, and return it. After a start all of it is."""
+        ...
+
+    def is_offered(self, offer: str) -> bool | None:
+        """Whether an offer still waits for its place; None while that is not known."""
+        ...
+
+    def end_offer(self, offer: str) -> None:
+        """Know that an offer's job is over."""
+        ...
+
+    def say(self, engine: str, offered: Sequence[Offered], reason: str, message: str) -> None:
+        """Let those who made it know why it waits. It is done in a while, where it is news."""
+        ...
+
+    def why_not_offered(self, name: str) -> str:
+        """Return why something of that name is no job; '' where nothing is known of it."""
         ...
 
 

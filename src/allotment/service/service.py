@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from allotment.core.policies import Policies
+from allotment.engine.again import not_of_others
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
@@ -23,7 +24,7 @@ from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Visibility
-from allotment.service import joining
+from allotment.service import joining, offering
 from allotment.service import views as v
 from allotment.service.access import (
     is_admin,
@@ -53,6 +54,7 @@ from allotment.service.joining import Joining
 from allotment.service.listing import Listing
 from allotment.service.live_use import LiveUse
 from allotment.service.live_view import LiveTask
+from allotment.service.offering import Offering
 from allotment.service.output import Output
 from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
@@ -126,13 +128,15 @@ class Service:
         self.pipeline = Pipeline(engine, store, backend, clock, own)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
         self._joining = Joining(self.pipeline, backend, self.reconfiguring)
-        self._looking: asyncio.Task[None] | None = None
+        self._looking: list[asyncio.Task[None]] = []
         committer = self.pipeline.committer
         self.turns = turns = Turns()
         """For what looks at all jobs at once."""
         self._feed = EventFeed(self.state, store, committer, write_spec, turns)
         self._archive = Archive(store, committer.leaving)
         self.finding = Finding(self.state, self._archive)
+        self._offering = Offering(self.pipeline, backend, self.finding)
+        self.finding.offered = self._offering
         self._silences = Silences(backend)
         self.listing = Listing(
             self.state, self.finding, self._archive, clock.now, turns, self._silences
@@ -182,13 +186,20 @@ class Service:
         await self.pipeline.command(c.ApplyConfig(config), SYSTEM)
         # Two services of one host begin in different places of the same range of ports.
         self.state.ports.begin_at(zlib.crc32(self.folders.root.encode()) + self.now())
+        self._offering.resume()
         await self._backend.start(self.pipeline.hear)
         await self._skip_used_ids()
         await reconcile(self.pipeline, self._backend)
         self._hold_without_secrets()
         self.pipeline.start()
-        looking = forever(self._joining.look, joining.LOOK_EVERY_S, "nodes of engines")
-        self._looking = asyncio.create_task(looking)
+        self._looking = [
+            asyncio.create_task(forever(step, pause_s, what))
+            for step, pause_s, what in (
+                (self._joining.look, joining.LOOK_EVERY_S, "nodes of engines"),
+                (self._offering.look, offering.LOOK_EVERY_S, "offers"),
+                (self._offering.follow, 0, "new offers"),
+            )
+        ]
         self.ready = True
 
     async def _skip_used_ids(self) -> None:
@@ -209,9 +220,9 @@ class Service:
     async def stop(self) -> None:
         """Stop; tasks run on and are adopted at the next start."""
         self.ready = False
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        for looking in self._looking:
+            looking.cancel()
+        await asyncio.gather(*self._looking, return_exceptions=True)
         await self._backend.close()
         await self.pipeline.stop()
         self._store.close()
@@ -291,6 +302,7 @@ class Service:
 
     async def _prepared(self, command: c.SubmitJob, actor: Actor) -> c.SubmitJob:
         """Complete a job and check what can be checked before the engine sees it."""
+        not_of_others(command.spec)
         await self._paths.check(command.spec, actor)
         spec = self._complete(command.spec, actor)
         warnings = command.warnings

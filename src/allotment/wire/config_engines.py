@@ -31,6 +31,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.image,
             tuple(sorted(engine.volumes.items())),
             engine.force_after,
+            tuple(sorted((name, tuple(whose)) for name, whose in engine.namespaces.items())),
         )
         for name, engine in shape.engines.items()
     )
@@ -89,6 +90,11 @@ def _wrong(shape: ConfigShape) -> Iterator[Finding]:
             if tenant not in shape.tenants:
                 hint = nearest(tenant, list(shape.tenants), what="tenants")
                 yield ("engines", name, "accounts", tenant), "there is no such tenant", hint
+        for namespace, whose in engine.namespaces.items():
+            for tenant in {word.partition("/")[0] for word in whose} - shape.tenants.keys():
+                hint = nearest(tenant, list(shape.tenants), what="tenants")
+                at = ("engines", name, "namespaces", namespace)
+                yield at, f"there is no tenant {tenant}", hint
 
 
 def _unknown(shape: ConfigShape, names: list[str]) -> Iterator[Finding]:

@@ -235,6 +235,17 @@ class NicShape(Shape):
     near: Annotated[list[int], PlainValidator(read_near)] = Field(examples=["[0, 1]"])
 
 
+def _read_claimants(value: object) -> object:
+    """Read one word as a list of one."""
+    return [value] if isinstance(value, str) else value
+
+
+Claimants = Annotated[
+    list[Word], BeforeValidator(_read_claimants), Field(min_length=1, max_length=100)
+]
+"""TENANT or TENANT/QUEUE: one, or several of which the first is the usual one."""
+
+
 class EngineShape(Shape):
     """A system that runs tasks: this machine, a partition of Slurm, a Kubernetes cluster."""
 
@@ -248,6 +259,7 @@ class EngineShape(Shape):
     image: Word = Field(default="", examples=["pytorch/pytorch:2.6.0"])
     volumes: dict[Path, Name] = Field(default={}, examples=["{/shared: host}"])
     force_after: Duration = Field(default=Millis(0), examples=["30min"])
+    namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
 
     @model_validator(mode="after")
     def _where(self) -> "EngineShape":
@@ -270,7 +282,9 @@ class EngineShape(Shape):
         return self
 
 
-OF_KUBERNETES = ("kubeconfig", "context", "namespace", "image", "volumes", "force_after")
+OF_KUBERNETES = (
+    "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "namespaces",
+)  # fmt: skip
 
 
 class NodeShape(Shape):

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.cluster import Device, Nic, Node
 from allotment.model.dated import as_written
+from allotment.model.engines import EngineSetup
 from allotment.model.quantity import NOTHING, Resources
 from allotment.model.tenancy import Config, DatedChange, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
@@ -68,9 +69,15 @@ def _engines(config: Config) -> Written:
             **({"accounts": dict(engine.accounts)} if engine.accounts else {}),
             **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
             **_after(engine.force_after_ms),
+            **_namespaces(engine),
         }
         for engine in config.engines
     }
+
+
+def _namespaces(engine: EngineSetup) -> Written:
+    whose: Written = {name: list(words) for name, words in engine.namespaces}
+    return {"namespaces": whose} if whose else {}
 
 
 ENGINE_WORDS = ("partition", "qos", "kubeconfig", "context", "namespace", "image")

@@ -85,6 +85,8 @@ class HivedJob(msgspec.Struct, frozen=True):
 
     Here that is its tenant's to say: `preempt: demote`.
     """
+    leaves: int = 0
+    """The leaf cells of the pod whose annotation it was."""
 
 
 def read_pod_spec(
@@ -121,7 +123,7 @@ def read_pod_spec(
         opportunistic=pod.priority == OPPORTUNISTIC,
     )
     warnings = in_order(problem_at(tree, *finding) for finding in told)
-    return HivedJob(spec, warnings, pod.lazy)
+    return HivedJob(spec, warnings, pod.lazy, pod.leaves)
 
 
 def _raise(

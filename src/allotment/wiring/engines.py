@@ -144,7 +144,9 @@ class Engines(msgspec.Struct, frozen=True):
                     KubernetesBackend,
                 )
 
-                return KubernetesBackend(self._folder_of(setup), setup, mine)
+                return KubernetesBackend(
+                    self._folder_of(setup), setup, mine, kubernetes.read_hived
+                )
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
                 from allotment.backends.local.images.images import Images  # noqa: PLC0415

@@ -8,6 +8,7 @@ from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
+from allotment.model.spec import JobSpec
 
 SYSTEM = "Kubernetes"
 NAME = "kubernetes"
@@ -99,3 +100,12 @@ def described(kubeconfig: str) -> tuple[tuple[Node, ...], Topology]:
         return discovered(setup_of(kubeconfig), is_first=True), Topology()
     except EngineAway as error:
         raise unanswered(error) from error
+
+
+def read_hived(data: bytes, name: str) -> tuple[JobSpec, int]:
+    """Return what HiveD's annotation of a pod says: its group as a job, and the pod's own leaf
+    cells. Raises BadInput."""
+    from allotment.wire.hived_job import read_pod_spec  # noqa: PLC0415
+
+    found = read_pod_spec(data, source="", name=name, command="")
+    return found.spec, found.leaves

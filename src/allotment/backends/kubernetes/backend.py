@@ -28,9 +28,13 @@ from allotment.backends.kubernetes.discover import (
     report_of,
 )
 from allotment.backends.kubernetes.enter import enter_argv
+from allotment.backends.kubernetes.foreign import ReadHived, Rules
+from allotment.backends.kubernetes.gangs import Word
+from allotment.backends.kubernetes.guests import Guests
 from allotment.backends.kubernetes.kubeconfig import access_of, found_file
 from allotment.backends.kubernetes.logs import FILE, Follower
 from allotment.backends.kubernetes.objects import KubeNode, Pod
+from allotment.backends.kubernetes.offers import Finder
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.request import (
     LAUNCH,
@@ -60,14 +64,24 @@ from allotment.model.others import Others
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
+from allotment.model.spec import Offered
 from allotment.service.forever import forever
-from allotment.service.ports import GangLaunch, LogChunk, Refused, Report, Silence, TaskLaunch
+from allotment.service.ports import (
+    GangLaunch,
+    LogChunk,
+    Offer,
+    Refused,
+    Report,
+    Silence,
+    TaskLaunch,
+)
 
 log = structlog.get_logger("allot.kubernetes")
 
 FIRST_S = 5.0
 """How long a start waits for the first answers."""
 LOOK_EVERY_S = 1.0
+SIZES_EVERY_S = 2.0
 LOG_S = 15.0
 """How long the end of a task waits for the last of its output."""
 STRAY_S = 30.0
@@ -101,7 +115,11 @@ class KubernetesBackend:
     """A pod that is paused would keep its devices, and which it gets its kubelet decides."""
 
     def __init__(
-        self, state_dir: Path, setup: EngineSetup, nodes: Callable[[], Sequence[Node]]
+        self,
+        state_dir: Path,
+        setup: EngineSetup,
+        nodes: Callable[[], Sequence[Node]],
+        read_hived: ReadHived | None = None,
     ) -> None:
         self.default_image = setup.image
         self._root = state_dir / "kubernetes"
@@ -135,6 +153,8 @@ class KubernetesBackend:
         self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
         self._ending: dict[TaskKey, asyncio.Task[None]] = {}
         self._is_adopted = False
+        self._rules = Rules(setup.name, dict(setup.namespaces), read_hived)
+        self._resumed: Mapping[TaskKey, Offered] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
 
@@ -146,7 +166,15 @@ class KubernetesBackend:
         access = access_of(self._kubeconfig, self._setup.context)
         namespace = self._setup.namespace or access.namespace
         self._client = Client(access, namespace, self._contact)
-        self._cluster = Cluster(self._client, self._prefix, self._on_pod, self._news.set)
+        self._cluster = Cluster(
+            self._client, self._prefix, self._on_pod, self._news.set,
+            self._on_foreign, self._on_list,
+        )  # fmt: skip
+        self._guests = Guests(
+            self._client, self._cluster, self._sink, self._is_certain, self._let_go
+        )
+        self._finder = Finder(self._client, self._rules, self._guests.types_of)
+        self._guests.resume(self._resumed)
         first = asyncio.create_task(self._cluster.start())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S):
@@ -157,6 +185,12 @@ class KubernetesBackend:
             asyncio.create_task(forever(self._look, LOOK_EVERY_S, "tasks on Kubernetes")),
             asyncio.create_task(forever(self._on_news, 0.2, "Kubernetes' nodes")),
         ]
+        if self._setup.namespaces:
+            self._loops += [
+                asyncio.create_task(forever(self._look_at_guests, LOOK_EVERY_S, "guests")),
+                asyncio.create_task(forever(self._finder.ask_sizes, SIZES_EVERY_S, "gangs")),
+                asyncio.create_task(forever(self._finder.telling.run, LOOK_EVERY_S, "words")),
+            ]
 
     async def close(self) -> None:
         follows = [task for _, task in self._follows.values()]
@@ -170,6 +204,11 @@ class KubernetesBackend:
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
     async def launch(self, gang: GangLaunch) -> Refused:
+        if gang.tasks[0].offered is not None:
+            for task in gang.tasks:
+                if task.offered is not None:
+                    self._finder.gangs.hold(task.offered.uid)
+            return await self._guests.launch(gang)
         found = await gather_all([self._launch_or_refuse(gang, task) for task in gang.tasks])
         keys = (task.key for task in gang.tasks)
         return {key: why for key, why in zip(keys, found, strict=True) if why}
@@ -246,7 +285,10 @@ class KubernetesBackend:
             self._keys[record.uid] = key
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
-        waiting = [(key, record) for key in keys if (record := self._record(key)) is not None]
+        own = [key for key in keys if not self._guests.has(key)]
+        if len(own) < len(keys):
+            await self._guests.bind(keys)
+        waiting = [(key, record) for key in own if (record := self._record(key)) is not None]
         await asyncio.gather(*(self._bind(key, record) for key, record in waiting))
 
     async def _bind(self, key: TaskKey, record: Launched) -> None:
@@ -316,6 +358,9 @@ class KubernetesBackend:
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
     ) -> None:
+        if self._guests.has(key):
+            await self._guests.stop(key, grace_ms, cause)
+            return
         record = self._record(key)
         if record is None or record.exit is not None:
             return
@@ -376,7 +421,7 @@ class KubernetesBackend:
         return JobId(max(self._records.jobs(), default=0))
 
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
-        found: list[TaskReport] = []
+        found = self._guests.observe(keys)
         for key in keys:
             record = self._record(key)
             if record is None or not (record.uid or record.exit):
@@ -409,6 +454,45 @@ class KubernetesBackend:
             self._kubeconfig, self._setup.context,
             self._client.namespace, record.name, argv,
         )  # fmt: skip
+
+    # ── pods of others ──────────────────────────────────────────────────────────────────
+
+    def resume(self, tasks: Mapping[str, Mapping[TaskKey, Offered]]) -> None:
+        self._resumed = tasks.get(self._setup.name, {})
+
+    async def next_offers(self) -> Sequence[Offer]:
+        return await self._finder.next()
+
+    def is_offered(self, offer: str) -> bool | None:
+        return self._finder.gangs.is_offered(offer) if self._cluster.is_listed else None
+
+    def end_offer(self, offer: str) -> None:
+        self._finder.gangs.end(offer)
+
+    def say(self, engine: str, offered: Sequence[Offered], reason: str, message: str) -> None:
+        for pod in offered:
+            self._finder.telling.say(pod, Word(reason, message))
+
+    def why_not_offered(self, name: str) -> str:
+        return self._finder.why_not(name)
+
+    def _on_foreign(self, pod: Pod, is_gone: bool) -> bool:
+        is_task = self._guests.is_guest(pod.metadata.uid)
+        self._finder.weigh(pod, is_gone)
+        if is_task:
+            self._guests.hear(pod, is_gone)
+        return is_task
+
+    def _on_list(self, there: set[str]) -> None:
+        self._finder.listed(there)
+        self._guests.listed(there)
+
+    def _let_go(self, uid: str) -> None:
+        self._finder.let_go(uid)
+
+    async def _look_at_guests(self) -> None:
+        if not self._contact.trouble and self._cluster.is_listed:
+            await self._guests.look()
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from copy import copy
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -12,7 +13,7 @@ from allotment.backends.kubernetes.contact import Contact
 from allotment.backends.kubernetes.http import Answer, Http, Quiet
 from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.objects import KubeNode, Pod, read
-from allotment.backends.kubernetes.request import CONTAINER
+from allotment.backends.kubernetes.request import CONTAINER, EVICTIONS, eviction_of
 from allotment.backends.kubernetes.rights import Right
 from allotment.model.errors import BackendError, EngineAway
 
@@ -21,8 +22,10 @@ TRIES = 4
 PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
 BUSY = frozenset({429, 500, 502, 503, 504})
 """What a server answers that may do better in a moment."""
-UNKNOWN, FORBIDDEN, CROWDED = 401, 403, 429
+UNREADABLE, UNKNOWN, FORBIDDEN, CROWDED = 400, 401, 403, 429
+JSON = "application/json"
 MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 GONE = 410
 LOG_SILENCE_S = None
 """A task may write nothing for as long as it likes."""
@@ -75,6 +78,12 @@ class Client:
 
     def close(self) -> None:
         self.http.close()
+
+    def within(self, namespace: str) -> "Client":
+        """Return the same client for another namespace."""
+        other = copy(self)
+        other.namespace = namespace
+        return other
 
     # ── asking ──────────────────────────────────────────────────────────────────────────
 
@@ -193,6 +202,44 @@ class Client:
                 return False
             raise
         return True
+
+    async def evict_pod(self, name: str, uid: str, grace_s: int) -> str:
+        """End a pod as far as disruption budgets allow; return which does not, '' for none.
+
+        One that is gone is fine. Raises Denied, EngineAway.
+        """
+        answer = await self._evicted(EVICTIONS[0], name, uid, grace_s)
+        if answer.status == UNREADABLE:
+            answer = await self._evicted(EVICTIONS[1], name, uid, grace_s)
+        if answer.status == CROWDED:
+            return str(refusal(answer))
+        if answer.status in BUSY or answer.status == UNKNOWN:
+            raise self._away(answer)
+        if answer.status >= 300 and answer.status not in (404, 409):
+            raise refusal(answer)
+        return ""
+
+    async def _evicted(self, version: str, name: str, uid: str, grace_s: int) -> Answer:
+        body = msgspec.json.encode(eviction_of(version, name, uid, grace_s))
+        return await self._once("POST", self._pods(name, "eviction"), body, JSON)
+
+    async def note_condition(self, name: str, uid: str, condition: Mapping[str, str]) -> None:
+        """Write a condition of a pod's status. Raises Denied, EngineAway."""
+        document = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        await self.ask("PATCH", self._pods(name, "status"), document, STRATEGIC)
+
+    async def note_event(self, event: Mapping[str, Any]) -> None:
+        """Write an event. Raises Denied, EngineAway."""
+        await self.ask("POST", f"/api/v1/namespaces/{self.namespace}/events", event)
+
+    async def object(self, path: str) -> bytes | None:
+        """Return an object as it is written; None where there is none. Raises as `ask`."""
+        try:
+            return await self.ask("GET", path)
+        except Denied as error:
+            if error.status == 404:
+                return None
+            raise
 
     @contextlib.asynccontextmanager
     async def log(self, name: str, since: str) -> AsyncGenerator[AsyncIterator[bytes]]:

@@ -12,7 +12,7 @@ import structlog
 
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.objects import KubeNode, Pod
-from allotment.backends.kubernetes.request import SERVICE
+from allotment.backends.kubernetes.request import SCHEDULER, SERVICE
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
 from allotment.backends.kubernetes.watch import Watch
 
@@ -31,7 +31,9 @@ class Others(msgspec.Struct, frozen=True):
 
 class Cluster:
     """What was heard of a cluster. `on_pod` is told of each of our pods that changed, and
-    whether it is gone; `on_nodes` that something of nodes or of others' pods did."""
+    whether it is gone; `on_nodes` that something of nodes or of others' pods did. `on_foreign`
+    is told of pods of others that are for us to place, and says whether one is a task of ours;
+    `on_list`, which pods there are, by uid."""
 
     def __init__(
         self,
@@ -39,9 +41,12 @@ class Cluster:
         service: str,
         on_pod: Callable[[Pod, bool], None],
         on_nodes: Callable[[], None],
+        on_foreign: Callable[[Pod, bool], bool] = lambda pod, is_gone: False,
+        on_list: Callable[[set[str]], None] = lambda there: None,
     ) -> None:
         self._service, self._namespace = service, client.namespace
         self._on_pod, self._on_nodes = on_pod, on_nodes
+        self._on_foreign, self._on_list = on_foreign, on_list
         self.nodes: dict[str, KubeNode] = {}
         self.nodes_known = False
         """Whether they were ever listed: one that is not among them is not there."""
@@ -95,6 +100,11 @@ class Cluster:
         labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
         return labels.get(SERVICE) == self._service and namespace == self._namespace
 
+    def _is_foreign(self, pod: Pod) -> bool:
+        """Whether others made a pod for us to place: in our own namespace nobody does."""
+        ours = pod.metadata.namespace == self._namespace
+        return pod.spec.scheduler_name == SCHEDULER and not ours
+
     def _all_pods(self, found: Sequence[Pod]) -> None:
         there = {pod.metadata.uid for pod in found}
         gone = [pod for uid, pod in self.pods.items() if uid not in there]
@@ -105,6 +115,7 @@ class Cluster:
             self._pod(pod, False)
         for pod in gone:
             self._pod(pod, True)
+        self._on_list(there)
         self._on_nodes()
 
     def _pod(self, pod: Pod, is_gone: bool) -> None:
@@ -120,7 +131,8 @@ class Cluster:
         if before is not None:
             self._by_node[before.node].discard(uid)
         use, node = use_of(pod), pod.spec.node_name or ""
-        if not is_gone and node and use != NOTHING:
+        is_task = self._is_foreign(pod) and self._on_foreign(pod, is_gone)
+        if not is_gone and node and use != NOTHING and not is_task:
             self._others[uid] = Others(node, use)
             self._by_node.setdefault(node, set()).add(uid)
         elif before is None:

@@ -84,6 +84,11 @@ def _word(text: str) -> str:
     return plain.strip("-_.")[:MOST_LABEL].lower() or UNTYPED
 
 
+def type_of(product: str) -> str:
+    """Return the type of devices whose maker calls them so."""
+    return _word(product)
+
+
 def _address(found: KubeNode) -> str:
     for address in found.status.addresses or ():
         if address.type == "InternalIP":

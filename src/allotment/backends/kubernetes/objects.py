@@ -17,6 +17,15 @@ class Object(msgspec.Struct, frozen=True, rename="camel"):
     """A part of an object, with names as the API writes them."""
 
 
+class Owner(Object, frozen=True):
+    """What made an object, and ends it."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
 class Meta(Object, frozen=True):
     """What every object has."""
 
@@ -24,9 +33,11 @@ class Meta(Object, frozen=True):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
     labels: Words | None = None
     annotations: Words | None = None
+    owner_references: tuple[Owner, ...] | None = None
 
 
 class Asked(Object, frozen=True):
@@ -39,16 +50,60 @@ class Asked(Object, frozen=True):
 class Container(Object, frozen=True):
     """A container of a pod."""
 
+    image: str = ""
     resources: Asked = Asked()
+
+
+class Named(Object, frozen=True):
+    """Something that is only named."""
+
+    name: str = ""
+
+
+class Required(Object, frozen=True):
+    """Where a pod must run, or must not: that there are such rules, whatever they say."""
+
+    required: object = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(Object, frozen=True):
+    """Rules on nodes, and on pods that are near."""
+
+    node_affinity: Required | None = None
+    pod_affinity: Required | None = None
+    pod_anti_affinity: Required | None = None
+
+
+class Spread(Object, frozen=True):
+    """A rule on how alike pods are spread."""
+
+    when_unsatisfiable: str = ""
+
+
+class WorkloadRef(Object, frozen=True):
+    """The gang of a pod, as the Workload API has it."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
 
 
 class PodSpec(Object, frozen=True):
     """What a pod is to be."""
 
+    scheduler_name: str = ""
     node_name: str | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
     overhead: Mapping[str, str | int | float] | None = None
+    node_selector: Words | None = None
+    affinity: Affinity | None = None
+    topology_spread_constraints: tuple[Spread, ...] | None = None
+    scheduling_gates: tuple[Named, ...] | None = None
+    workload_ref: WorkloadRef | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class Waiting(Object, frozen=True):
@@ -191,6 +246,7 @@ UNITS: Mapping[str, int | Decimal] = {
     "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
 }  # fmt: skip
 MOST = 2**53
+MOST_DIGITS = 40
 
 
 def milli(amount: str | int | float) -> int:
@@ -208,6 +264,9 @@ def _scaled(amount: str | int | float, by: int) -> int:
     digits = text.rstrip("numkKMGTPEi")
     factor = UNITS.get(text[len(digits) :], 0)
     try:
-        return min(max(0, int(Decimal(digits) * factor * by)), MOST)
+        number = Decimal(digits)
+        if number.adjusted() > MOST_DIGITS:  # written out, `1e999999` would take a while
+            return MOST if number > 0 and factor else 0
+        return min(max(0, int(number * factor * by)), MOST)
     except (ArithmeticError, ValueError):
         return 0

@@ -171,6 +171,20 @@ def deletion_of(uid: str, grace_s: int) -> dict[str, Any]:
     }
 
 
+EVICTIONS = ("policy/v1", "policy/v1beta1")
+"""The second is for servers before 1.22."""
+
+
+def eviction_of(version: str, name: str, uid: str, grace_s: int) -> dict[str, Any]:
+    """Return what ends a pod where its disruption budgets allow it."""
+    return {
+        "apiVersion": version,
+        "kind": "Eviction",
+        "metadata": {"name": name},
+        "deleteOptions": deletion_of(uid, grace_s),
+    }
+
+
 def _resources(task: TaskLaunch, device: str, devices: int) -> dict[str, Any]:
     need = task.resources
     amounts = {

@@ -39,3 +39,13 @@ RIGHTS = (
     Right("create", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
     Right("get", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
 )
+
+FOREIGN = (
+    Right("get", "pods", False, "finding a pod whose binding was not answered"),
+    Right("create", "pods/binding", False, "putting pods of others on nodes"),
+    Right("create", "pods/eviction", False, "ending pods of others that have to make way"),
+    Right("delete", "pods", False, "ending pods that a disruption budget keeps too long"),
+    Right("patch", "pods/status", False, "a pod does not say why it waits", is_needed=False),
+    Right("create", "events", False, "a pod does not say why it waits", is_needed=False),
+)
+"""In each namespace whose pods are placed."""

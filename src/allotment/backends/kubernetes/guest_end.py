@@ -1,0 +1,61 @@
+"""How a pod ended that others made, and that nothing is to be tried again of here. Pure."""
+
+from signal import SIGTERM
+
+from allotment.backends.kubernetes.objects import Pod
+from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
+
+ADVICE = (
+    "Who made the pod may make a new one, which then waits anew. See `kubectl describe pod`."
+)
+DELETED = Diagnosis(
+    "pod_deleted", "Its pod was deleted in Kubernetes.", Owner.USER, RetryClass.NEVER, ADVICE
+)
+TAKEN = Diagnosis(
+    "pod_taken", "Its pod was put on a node by others.", Owner.USER, RetryClass.NEVER, ADVICE
+)
+
+
+def was_deleted(pod: Pod) -> bool:
+    """Whether somebody deleted a pod that then ended, and did not end well by itself."""
+    ended = pod.status
+    return (
+        bool(pod.metadata.deletion_timestamp) and ended.phase == "Failed" and not ended.reason
+    )
+
+
+def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:
+    """Return how a pod ended that will run nothing any more, and whose doing that was."""
+    if pod.status.phase == "Succeeded":
+        return Exit(code=0), None
+    for condition in pod.status.conditions or ():
+        if (
+            condition.type == "DisruptionTarget"
+            and condition.status == "True"
+            and not is_stopped
+        ):
+            return _by_others(condition.message or condition.reason)
+    if pod.status.reason:  # OutOfcpu, Evicted, UnexpectedAdmissionError, Shutdown …
+        words = f"{pod.status.reason}: {pod.status.message}".rstrip(": ")
+        return _by_others(words[:500])
+    if is_stopped:
+        return Exit(signal=SIGTERM), None
+    for status in pod.status.container_statuses or ():
+        ended = status.state.terminated
+        if ended is None or ended.exit_code == 0:
+            continue
+        is_oom = ended.reason == "OOMKilled"
+        how = "was out of memory" if is_oom else f"ended with exit code {ended.exit_code}"
+        code = "out_of_memory" if is_oom else "exit_code"
+        cause = f"Container {status.name} of its pod {how}."
+        exit_ = Exit(signal=9, oom=True) if is_oom else Exit(code=ended.exit_code)
+        return exit_, Diagnosis(code, cause, Owner.USER, RetryClass.NEVER, ADVICE)
+    return _by_others(pod.status.message[:500] or "Kubernetes does not say how it ended")
+
+
+def _by_others(why: str) -> tuple[Exit, Diagnosis]:
+    found = Diagnosis(
+        "pod_ended", f"Its pod was ended or refused: {why}", Owner.PLATFORM, RetryClass.NEVER,
+        ADVICE,
+    )  # fmt: skip
+    return Exit(lost=True, platform_error=why), found

@@ -1,0 +1,142 @@
+"""Finds, among the pods that name us as their scheduler, the gangs that are whole."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+
+from allotment.backends.kubernetes.client import Client, Denied
+from allotment.backends.kubernetes.foreign import Flaw, Rules, claim_of
+from allotment.backends.kubernetes.gangs import Gang, Gangs, Size, Word
+from allotment.backends.kubernetes.group_size import size_in
+from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.offer import offer_of
+from allotment.backends.kubernetes.telling import Telling
+from allotment.model.errors import BackendError
+from allotment.model.spec import Offered
+from allotment.service.ports import Offer
+
+log = structlog.get_logger("allot.kubernetes")
+
+MOST_AT_ONCE = 128
+"""Gangs that are handed over together."""
+MOST_ASKED = 4
+"""Objects that are asked in one look, in turns."""
+
+
+class Finder:
+    """Weighs each pod that waits; hands over each gang once."""
+
+    def __init__(
+        self,
+        client: Client,
+        rules: Rules,
+        types_of: Callable[[], Mapping[str, tuple[str, ...]]],
+    ) -> None:
+        self._client, self._rules, self._types_of = client, rules, types_of
+        self.gangs = Gangs()
+        self.telling = Telling(client)
+        self._names: dict[str, str] = {}
+        """The uid of pods that wait, by name."""
+        self._flaws: dict[str, tuple[Offered, Word]] = {}
+        """Of pods that are not placed as they are, by uid."""
+        self._made: list[Gang] = []
+        self._asked: dict[str, int] = {}
+        """At which look an object was asked last."""
+        self._looks = 0
+        self._news = asyncio.Event()
+
+    # ── hearing ─────────────────────────────────────────────────────────────────────────
+
+    def weigh(self, pod: Pod, is_gone: bool) -> None:
+        """Count a pod among those that wait, or not any more."""
+        meta = pod.metadata
+        if is_gone or pod.is_over or meta.deletion_timestamp or pod.spec.node_name:
+            self._drop(f"{meta.namespace}/{meta.name}", meta.uid)
+            return
+        offered = Offered(f"{meta.namespace}/{meta.name}", meta.uid)
+        self._names[offered.name] = meta.uid
+        try:
+            claim = claim_of(pod, self._rules)
+        except Flaw as flaw:
+            self._flaw(offered, Word(flaw.reason, str(flaw)))
+        except Exception as error:  # whatever a pod says, others are placed
+            log.exception("a pod is not understood", pod=offered.name)
+            self._flaw(offered, Word("NotUnderstood", f"it is not understood: {error!r}"))
+        else:
+            self._flaws.pop(meta.uid, None)
+            self.gangs.put(claim)
+            self._news.set()
+
+    def _flaw(self, pod: Offered, word: Word) -> None:
+        self.gangs.drop(pod.uid)
+        self._flaws[pod.uid] = (pod, word)
+        self._news.set()
+        if pod.name.partition("/")[0] in self._rules.namespaces:
+            self.telling.say(pod, word)
+
+    def _drop(self, name: str, uid: str) -> None:
+        if self._names.get(name) == uid:
+            del self._names[name]
+        self._flaws.pop(uid, None)
+        self.gangs.drop(uid)
+        self.telling.forget(uid)
+        self._news.set()
+
+    def listed(self, there: set[str]) -> None:
+        """Hear which pods there are: all others are gone."""
+        for name, uid in [each for each in self._names.items() if each[1] not in there]:
+            self._drop(name, uid)
+
+    def let_go(self, uid: str) -> None:
+        """Hear that a pod is no task any more."""
+        self.gangs.let_go(uid)
+        self._news.set()
+
+    # ── handing over ────────────────────────────────────────────────────────────────────
+
+    async def next(self) -> Sequence[Offer]:
+        """Wait for gangs that are whole, and return them."""
+        while not self._made:
+            await self._news.wait()
+            self._news.clear()
+            made, words = self.gangs.take()
+            self._made += made
+            for claim, word in words:
+                self.telling.say(Offered(claim.name, claim.uid), word)
+        now, self._made = self._made[:MOST_AT_ONCE], self._made[MOST_AT_ONCE:]
+        types = self._types_of()
+        return [
+            offer_of(gang, self._rules.engine, types)
+            for gang in now
+            if self.gangs.is_offered(gang.key)
+        ]
+
+    def why_not(self, name: str) -> str:
+        """Return why a pod is no job yet; '' where nothing is known of it."""
+        uid = self._names.get(name, "")
+        flaw = self._flaws.get(uid)
+        word = flaw[1] if flaw is not None else self.telling.word_of(uid)
+        return word.message if word is not None else ""
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────
+
+    async def ask_sizes(self) -> None:
+        """Ask objects how many pods the gangs have that wait for them."""
+        unknown = self.gangs.unknown_sources()
+        self._asked = {source: self._asked.get(source, 0) for source in unknown}
+        self._looks += 1
+        for source in sorted(unknown, key=self._asked.__getitem__)[:MOST_ASKED]:
+            self._asked[source] = self._looks
+            self.gangs.learn(source, await self._size(source))
+            self._news.set()
+
+    async def _size(self, source: str) -> Size:
+        path, _, part = source.partition("#")
+        *_, kind, name = path.split("/")
+        try:
+            return size_in(await self._client.object(path), part, f"{kind} {name}")
+        except Denied as error:
+            return f"{kind} {name} cannot be read: {error}"
+        except BackendError as error:
+            return f"{kind} {name} is not known yet: {error}"

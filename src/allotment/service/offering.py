@@ -1,0 +1,186 @@
+"""Work that others made on an engine: each gang of it is a job, as long as it is there.
+
+The engine finds it, and the core places it like every other job. It was made elsewhere, so it
+is neither made nor ended here: a job whose work is gone before it has a place is cancelled.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from time import monotonic
+
+import msgspec
+import structlog
+
+from allotment.engine.records import JobRecord
+from allotment.model import commands as c
+from allotment.model.errors import Rejected
+from allotment.model.ids import JobId, TaskKey
+from allotment.model.lifecycle import ended_how
+from allotment.model.spec import JobSpec, Offered
+from allotment.service.finding import Finding
+from allotment.service.pipeline import Pipeline
+from allotment.service.ports import Backend, Offer, Offers
+from allotment.service.why import why
+
+log = structlog.get_logger("allot.service")
+
+LOOK_EVERY_S = 1.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
+MOST_REFUSED = 10_000
+"""Refused offers that are kept, to be tried again."""
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    """An offer that is no job yet, and when it is tried again."""
+
+    offer: Offer
+    at: float
+    pause_s: float
+
+
+class Offering:
+    """Makes jobs of offers, and says on them why they wait."""
+
+    def __init__(self, pipeline: Pipeline, backend: Backend, finding: Finding) -> None:
+        self._pipeline, self._finding = pipeline, finding
+        self._backend = backend if isinstance(backend, Offers) else None
+        self._refused: dict[str, _Refused] = {}
+        self._jobs: dict[JobId, str] = {}
+        """Jobs that are not over, and what was last said of why they wait."""
+
+    def resume(self) -> None:
+        """Tell the engines which of the work there is ours, before they start."""
+        if self._backend is None:
+            return
+        tasks: dict[str, dict[TaskKey, Offered]] = {}
+        for job in self._pipeline.state.jobs.values():
+            if not job.spec.offered:
+                continue
+            if not job.state.finished:
+                self._jobs[job.id] = ""
+            mine = tasks.setdefault(job.spec.engine, {})
+            mine |= {key: job.spec.offered[key.index] for key in job.task_keys()}
+        self._backend.resume(tasks)
+
+    # ── taking ──────────────────────────────────────────────────────────────────────────
+
+    async def follow(self) -> None:
+        """Make jobs of the offers that come next."""
+        if self._backend is None:
+            await asyncio.Event().wait()
+            return
+        await self._take(
+            [(offer, FIRST_PAUSE_S) for offer in await self._backend.next_offers()]
+        )
+
+    async def _take(self, offers: Sequence[tuple[Offer, float]]) -> None:
+        """Make jobs of offers, all in one group of events."""
+
+        def work() -> None:
+            for offer, pause_s in offers:
+                try:
+                    self._accept(offer)
+                except Rejected as no:
+                    self._refuse(offer, pause_s, no.code.value, str(no))
+                except Exception as error:  # of one offer, and others do not wait for it
+                    log.exception("an offer is not understood", name=offer.spec.name)
+                    self._refuse(offer, LONGEST_PAUSE_S, "not_understood", repr(error))
+
+        try:
+            self._pipeline.committer.refuse_in_trouble()
+            await self._pipeline.together(work)
+        except Rejected as trouble:
+            for offer, pause_s in offers:
+                self._refuse(offer, pause_s, trouble.code.value, str(trouble))
+
+    def _accept(self, offer: Offer) -> None:
+        """Make a job of an offer, unless it is one. Raises Rejected."""
+        known = self._finding.known(offer.owner, offer.key)
+        if known is None:
+            before = self._pipeline.state.next_job
+            self._pipeline.apply(c.SubmitJob(offer.spec, offer.key), offer.owner)
+            self._jobs[before] = ""
+        elif known.state.finished:
+            how = f"Job {known.id}, which it was, {ended_how(known.state)}."
+            self._say(offer.spec, "job_over", f"{how} Delete it, or make it anew.")
+            self._end(offer.key)
+
+    def _refuse(self, offer: Offer, pause_s: float, reason: str, message: str) -> None:
+        self._say(offer.spec, reason, message)
+        if len(self._refused) < MOST_REFUSED:
+            again = min(2 * pause_s, LONGEST_PAUSE_S)
+            self._refused[offer.key] = _Refused(offer, monotonic() + pause_s, again)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────
+
+    async def look(self) -> None:
+        """Cancel jobs whose work is gone, say why others wait, and try refused offers again."""
+        if self._backend is None:
+            return
+        gone: list[JobRecord] = []
+        for job in list(self._jobs):
+            record = self._pipeline.state.jobs.get(job)
+            if record is None or record.state.finished:
+                self._over(job, record)
+            elif record.state.waiting and self._backend.is_offered(record.key) is False:
+                gone.append(record)
+            elif record.state.waiting:
+                self._explain(record)
+        if gone and not self._pipeline.committer.trouble:
+            await self._pipeline.together(lambda: self._cancel(gone))
+        now = monotonic()
+        due = [each for each in self._refused.values() if each.at <= now]
+        for each in due:
+            del self._refused[each.offer.key]
+        there = [(d.offer, d.pause_s) for d in due if self._backend.is_offered(d.offer.key)]
+        if there:
+            await self._take(there)
+
+    def _cancel(self, jobs: Sequence[JobRecord]) -> None:
+        for job in jobs:
+            self._pipeline.apply(c.CancelJob(job.id), job.owner)
+
+    def _over(self, job: JobId, record: JobRecord | None) -> None:
+        """Let the engine know that a job is over; what is left of its work is told so."""
+        del self._jobs[job]
+        if record is None:
+            return
+        if self._backend is not None and self._backend.is_offered(record.key):
+            why_so = f": {record.diagnosis.cause}" if record.diagnosis else "."
+            how = f"Job {job} {ended_how(record.state)}{why_so}"
+            self._say(record.spec, "job_over", f"{how} Delete it, or make it anew.")
+        self._end(record.key)
+
+    def _end(self, key: str) -> None:
+        if self._backend is not None:
+            self._backend.end_offer(key)
+
+    def _explain(self, job: JobRecord) -> None:
+        """Say why a job waits, once that is another reason than before."""
+        now = f"{job.state.value}/{job.waits_for}/{job.not_before}"
+        if self._jobs[job.id] == now or not (job.waits_for or job.state.value == "held"):
+            return
+        blocked = why(self._pipeline.state, job, self._pipeline.clock.now())
+        if blocked is not None:
+            self._jobs[job.id] = now
+            self._say(job.spec, blocked.reason.value, f"Job {job.id}: {blocked.message}")
+
+    def _say(self, spec: JobSpec, reason: str, message: str) -> None:
+        if self._backend is not None:
+            word = "".join(part.capitalize() for part in reason.split("_"))
+            self._backend.say(spec.engine, spec.offered, word, message)
+
+    # ── finding ─────────────────────────────────────────────────────────────────────────
+
+    def job_of(self, name: str) -> JobId | None:
+        """Return the newest job that has something of that name. O(jobs of others)."""
+        found = [job for job in self._jobs if self._is_in(job, name)]
+        return max(found, default=None)
+
+    def _is_in(self, job: JobId, name: str) -> bool:
+        record = self._pipeline.state.jobs.get(job)
+        return record is not None and any(each.name == name for each in record.spec.offered)
+
+    def why_not(self, name: str) -> str:
+        """Return why something of that name is no job; '' where nothing is known of it."""
+        return self._backend.why_not_offered(name) if self._backend is not None else ""
