@@ -37,8 +37,9 @@ def attempt_lines(
     """Return one attempt as lines; a finding `told` elsewhere on the page is left out."""
     word = plain(attempt.outcome or attempt.state)
     style = STATE_STYLES.get(attempt.outcome or attempt.state, "")
+    number = paint(f"Attempt {attempt.no}", "bold")
     lines = [
-        f"{paint(f'Attempt {attempt.no}', 'bold')}  {paint(word, style)}{_grounds(attempt)}",
+        f"{number}  {paint(word, style)}{_grounds(attempt, job)}",
         f"  {_times(attempt, now)}",
     ]
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
@@ -49,12 +50,14 @@ def attempt_lines(
     return lines
 
 
-def _grounds(attempt: AttemptView) -> str:
+def _grounds(attempt: AttemptView, job: int) -> str:
     lent = attempt.entitlement is Entitlement.OPPORTUNISTIC
     parts = ["borrowed"] if lent else []
     if attempt.stop_cause and not attempt.ended_at:
         parts.append(f"told to stop: {plain(attempt.stop_cause)}")
-    if attempt.wanted_by is not None:
+    if attempt.wanted_by == job:
+        parts.append("moved to another place")
+    elif attempt.wanted_by is not None:
         parts.append(f"its place went to job {attempt.wanted_by}")
     return f"  ({'; '.join(parts)})" if parts else ""
 

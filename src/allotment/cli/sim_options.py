@@ -23,7 +23,7 @@ POLICIES = ", ".join((
 ))  # fmt: skip
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
-  placement      within, prefer, tasks, placing, types
+  placement      within, prefer, tasks, placing, types, migrate
   job order      priorities, order, turns, round, lead, queues, first, promote
   run times      estimates, noise
   preemption     eviction, warned, start, resume, stop, checkpoint

@@ -64,8 +64,6 @@ class Cluster:
         self.overtaking = orders.overtaking
         self.slices = slices_of(tenants)
         """In which queues gangs take turns, and how long each is."""
-        made = policies.rescheduler
-        self.rescheduler: Rescheduler | None = made(self) if made is not None else None
         self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
         self.disruption = disruption_budget(tenants)
@@ -77,6 +75,8 @@ class Cluster:
             else None
         )
         """Which tenants are guaranteed which cells; None where shares are counted."""
+        made = policies.rescheduler
+        self.rescheduler: Rescheduler | None = made(self) if made is not None else None
         self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
         claimants = Claimants(

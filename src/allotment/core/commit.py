@@ -323,9 +323,11 @@ def _move(cluster: Cluster, place: ReservedPlace) -> str:
     gang = cluster.gangs[place.job]
     if place.victims != (gang.id,) or place.entitlement is not gang.entitlement:
         return "a move concerns no other gang"
-    return _misfit(cluster, gang.requests, place.slots) or _no_room(
-        cluster, gang.requests, place.slots
-    )
+    with Trial(cluster) as trial:  # It may keep some of what it has.
+        trial.drop(gang.id)
+        return _misfit(cluster, gang.requests, place.slots) or _no_room(
+            cluster, gang.requests, place.slots
+        )
 
 
 def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
@@ -340,6 +342,8 @@ def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Insta
         return True
     if cluster.displaces(now) is None:
         return False
+    if promise.job == gang.id:
+        return gang.preemptible
     if cluster.slices:
         return _had_its_slice(cluster, gang, promise, now)
     return _ranks_behind(cluster, gang, promise, now)
@@ -356,9 +360,7 @@ def _had_its_slice(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: In
 
 
 def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
-    """Whether a gang moves, or ranks behind a job of its tenant that displaces it."""
-    if promise.job == gang.id:
-        return True
+    """Whether a gang ranks behind a job of its tenant that displaces it."""
     if promise.entitlement is not gang.entitlement:
         return False  # A borrower evicts no gang that is within its tenant's guarantee.
     waiting = cluster.standing_of(promise.job)

@@ -113,6 +113,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the jobs of one group may hold in it at once."""
     time_slice_ms: Millis = Millis(0)
     """For how long its gangs run before others of it may have their turn; 0 for no turns."""
+    migrates: bool = False
+    """Whether its running gangs go to better places when these become free."""
 
     @property
     def guaranteed(self) -> Amounts:

@@ -58,6 +58,8 @@ def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
             for queue in (was, now)
         )
         yield f"time_slice {then} → {later}"
+    if was.migrates is not now.migrates:
+        yield f"migrate {str(was.migrates).lower()} → {str(now.migrates).lower()}"
     for key, then, later in (
         ("overtaken", was.terms.overtaken or None, now.terms.overtaken or None),
         ("max_jobs", was.max_jobs, now.max_jobs),

@@ -156,6 +156,9 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.CheckpointSaved(_, _, path, step, progress):
             where = f": {path}" if path else ""
             return f"saved a checkpoint at step {step} ({progress / 10:g} %){where}"
+        case e.StopRequested(job=job, wanted_by=other) if job == other:
+            grace = show_millis(event.grace_ms)
+            return f"moves to another place; SIG{event.signal}, then {grace} grace"
         case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
             owner = f"; its place goes to job {wanted_by}" if wanted_by else ""
             return f"{STOPPED[cause]}{owner}; SIG{signal}, then {show_millis(grace_ms)} grace"

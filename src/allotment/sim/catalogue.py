@@ -25,7 +25,7 @@ from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
 from allotment.policies.rescheduling.in_pairs import InPairs
-from allotment.policies.rescheduling.in_slices import in_slices
+from allotment.policies.rescheduling.migrating import migrating, ran_for_long
 from allotment.policies.rescheduling.ports import Packing, Turns
 from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -240,9 +240,14 @@ def _rescheduler(
     moves: bool,
 ) -> Callable[[Cluster], Rescheduler | None] | None:
     """Return what makes the rescheduler of a policy; `moves` where types differ in speed."""
-    if chosen.slices:
-        return in_slices
-    turns = _turns(chosen, settings)
+    turns = None if chosen.slices else _turns(chosen, settings)
+    if settings.migrate == "yes" and (turns is not None or packing is not None):
+        raise BadScenario(
+            "--set migrate: jobs of this policy go where its turns put them. Take migrate out,"
+            " or choose fifo, backfill, easy, conservative, sjf or round_robin."
+        )
+    if chosen.slices or settings.migrate == "yes":
+        return partial(migrating, worth=ran_for_long)
     if turns is None:
         return None
     moving = ToPreferred() if chosen.moves and (packing is not None or moves) else None

@@ -35,6 +35,8 @@ class Settings(msgspec.Struct, frozen=True):
     """When running jobs give way to waiting ones; empty: as the policy says."""
     eviction: Literal["", "requeue", "suspend"] = ""
     """What preempted jobs do; empty: as their tenant says."""
+    migrate: Literal["no", "yes"] = "no"
+    """Whether running jobs go to fewer nodes, and off nearly empty ones, when they can."""
     warned: Literal["save", "ignore"] = "save"
     """What jobs do when told to leave; `ignore`: work since their last checkpoint is lost."""
     round_ms: int = 360 * SECOND

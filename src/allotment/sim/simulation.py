@@ -8,6 +8,7 @@ All that decides is the engine's.
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from random import Random
 
 import msgspec
@@ -257,22 +258,26 @@ class Simulation:
 def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     """Return who owns the cluster, and from when on after the first submission."""
     recipe, settings, wishes = scenario.recipe(), scenario.settings, scenario.wishes
-    order, slice_ms = passing(recipe, settings), settings.round_ms if recipe.slices else 0
+    order = passing(recipe, settings)
+    rescheduled = partial(
+        _rescheduled,
+        slice_ms=Millis(settings.round_ms if recipe.slices else 0),
+        migrates=settings.migrate == "yes",
+    )
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
         owners = scenario.owners
         if owners is None:
             owner = Tenant(ALL, BEYOND_ALL, (Queue("default", order),))
-            tenants = (_sliced(_evicting(owner, settings), slice_ms),)
+            tenants = (rescheduled(_evicting(owner, settings)),)
             yield 0, Config(scenario.nodes, tenants, limits, ALL)
             return
         tenants = tuple(
-            _sliced(
+            rescheduled(
                 _evicting(
                     replace(tenant, queues=_queues(tenant, order), users=(), groups=()),
                     settings,
-                ),
-                slice_ms,
+                )
             )
             for tenant in owners.tenants
         )
@@ -284,16 +289,16 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
     for after, config in wishes.configs(
         scenario.nodes, limits, None if as_configured else order
     ):
-        tenants = tuple(_sliced(tenant, slice_ms) for tenant in config.tenants)
+        tenants = tuple(map(rescheduled, config.tenants))
         yield after, replace(config, tenants=tenants)
 
 
-def _sliced(tenant: Tenant, slice_ms: int) -> Tenant:
-    """Let the jobs of each queue take turns, of so long each; 0 for none."""
+def _rescheduled(tenant: Tenant, slice_ms: Millis, *, migrates: bool) -> Tenant:
+    """Let the jobs of each queue take turns, of so long each, 0 for none; and migrate."""
     queues = tuple(
         queue
-        if queue.time_slice_ms == slice_ms
-        else replace(queue, time_slice_ms=Millis(slice_ms))
+        if (queue.time_slice_ms, queue.migrates) == (slice_ms, migrates)
+        else replace(queue, time_slice_ms=slice_ms, migrates=migrates)
         for queue in tenant.queues
     )
     return replace(tenant, queues=queues)

@@ -151,6 +151,8 @@ def _tenants(shapes: Mapping[str, TenantShape], ground: _Ground) -> _Read:
         places = {name: tree.places for name, tree in trees.items()}
         found += wrong_types(tenants, places, ground.nodes)
     idle = [flaw for tree in trees.values() for flaw in tree.idle()]
+    if by_cells:
+        idle += [flaw for tree in trees.values() for flaw in tree.staying()]
     return _Read(tenants, trees, found, [*cells.warnings, *idle])
 
 

@@ -392,6 +392,7 @@ class QueueShape(Shape):
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
     time_slice: Duration | None = Field(default=None, examples=["60s"])
+    migrate: Truth = False
     changes: list[QueueChangeShape] = Field(
         default=[], examples=["[{until: 2026-12-15, limit: {gpu: 8}}]"]
     )

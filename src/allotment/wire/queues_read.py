@@ -11,7 +11,7 @@ from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
-OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice"})
+OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice", "migrate"})
 """Keys that matter only in a leaf."""
 
 
@@ -32,6 +32,13 @@ class ReadQueues(msgspec.Struct):
                     f"has no effect: queue {name} has queues inside it, and its jobs are there"
                 )
                 yield (*self.places[name], key), message, "write it at those"
+
+    def staying(self) -> Iterator[Finding]:
+        """Return a finding for each queue that is to migrate, where tenants have cells."""
+        for queue in self.queues:
+            if queue.migrates:
+                message = "has no effect: tenants have cells, and no gang moves within them"
+                yield (*self.places[queue.name], "migrate"), message, "take it out"
 
     def amiss(self, tenant: Tenant) -> Iterator[Finding]:
         """Return all contradictions, once the tenant is put together."""
@@ -94,6 +101,7 @@ def _queues(
         per_user=shape.per_user.amounts(),
         per_group=shape.per_group.amounts(),
         time_slice_ms=shape.time_slice or Millis(0),
+        migrates=shape.migrate,
     )
     for key, item in shape.queues.items():
         if item.parent:

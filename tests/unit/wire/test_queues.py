@@ -28,7 +28,7 @@ TREE = """\
           dev:
       deep: {parent: x}
       x: {parent: research.dev, per_group: {gpu: 1}}
-      turns: {time_slice: 90s}
+      turns: {time_slice: 90s, migrate: true}
       default:
 """
 
@@ -49,7 +49,7 @@ def test_queues_nest_and_may_name_their_parent() -> None:
         Queue("research.dev", parent="research"),
         Queue("research.dev.x", parent="research.dev", per_group=amounts({"gpu": 1000})),
         Queue("research.dev.x.deep", parent="research.dev.x"),
-        Queue("turns", rank=RankBy.ROUND_ROBIN, time_slice_ms=Millis(90_000)),
+        Queue("turns", rank=RankBy.ROUND_ROBIN, time_slice_ms=Millis(90_000), migrates=True),
         Queue("default"),
     )
 

@@ -1,0 +1,229 @@
+"""Migration: running gangs go where they are closer together, and off nearly empty nodes.
+
+Rule: a gang of a queue that migrates, and lies on more nodes than it need, goes to a place on
+fewer of them; the gangs that are most apart first. Then the gangs on the node with the most
+free devices go to nodes with fewer, if at least three in four of its devices are free: so
+whole nodes become free for large gangs. A gang goes to devices of the same types, and only if
+it loses next to nothing: it is sent away as if it were evicted, saves, and goes on from that.
+No gang moves for a waiting job, and none moves another.
+
+It looks after jobs had their places: when something became free, and every ten seconds while
+a gang that has a better place may not go yet.
+
+Source: Xiao et al., Gandiva, OSDI 2018, section 3.3: migration for locality on departures
+and in the background, and defragmentation with its stopping rule.
+
+Bad at: gangs that are not slower for being apart; it does not measure what a move gains.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang
+from allotment.core.ledger import ANY_TYPE, NodeBook
+from allotment.core.plan import Decision, Proposals
+from allotment.core.regions import NODE
+from allotment.core.request import Request, devices_of
+from allotment.core.slices import Slices, line_of
+from allotment.core.trial import Trial
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import SECOND, Instant, earlier
+from allotment.policies.placing.pack import Pack
+from allotment.policies.placing.spread import Spread
+from allotment.policies.rescheduling.in_slices import InSlices, Line, in_slices
+from allotment.policies.rescheduling.moves import moves
+from allotment.policies.rescheduling.stints import Stints, may_restart, restart_from
+
+EVERY, AT_MOST_EVERY = 10 * SECOND, SECOND
+"""How long from one look to the next: for a gang that may not go yet, and at least."""
+EMPTY_PARTS, OF_PARTS = 3, 4
+"""A node is left where so many parts of its devices, or more, are free."""
+
+Worth = Callable[[Gang, Instant], bool]
+"""Whether a gang may be sent to another place: it loses little by it."""
+
+
+class Movable(Stints):
+    """Running gangs of queues that migrate, beside those that take turns."""
+
+    def __init__(self, slices: Slices, lines: frozenset[Line]) -> None:
+        super().__init__(slices)
+        self._lines = lines
+        self.apart: dict[JobId, Gang] = {}
+        """Those on more than one node."""
+        self.on: dict[NodeId, dict[JobId, Gang]] = {}
+        """Those on one node, by it, if they use its devices."""
+
+    def enter(self, gang: Gang) -> None:
+        super().enter(gang)
+        if (
+            line_of(gang.standing.shape) not in self._lines
+            or gang.is_surplus
+            or gang.suspended
+            or not gang.preemptible
+            or not gang.standing.runs
+        ):
+            return
+        nodes = {slot.node for slot in gang.slots}
+        if len(nodes) > 1:
+            self.apart[gang.id] = gang
+        elif devices_of(gang.requests):
+            self.on.setdefault(gang.slots[0].node, {})[gang.id] = gang
+
+    def leave(self, gang: Gang) -> None:
+        super().leave(gang)
+        if gang.is_surplus:
+            return
+        self.apart.pop(gang.id, None)
+        there = self.on.get(gang.slots[0].node)
+        if there is not None:
+            there.pop(gang.id, None)
+            if not there:
+                del self.on[gang.slots[0].node]
+
+    def any(self) -> bool:
+        """Whether there is a gang that could move. O(1)."""
+        return bool(self.apart or self.on)
+
+
+class Migrating(InSlices):
+    """The rescheduler of a cluster with queues that migrate; others may take turns."""
+
+    def __init__(self, cluster: Cluster, lines: frozenset[Line], worth: Worth) -> None:
+        super().__init__(cluster)
+        self.order: Movable = Movable(cluster.slices, lines)
+        self._worth = worth
+        self._looked_at = Instant(-EVERY)
+        self._version = -1
+        """The books as they were at the last look."""
+        self._holds_back = False
+        """Whether a gang had a better place then, and could not go yet."""
+        self._held_back = False
+        """The same of the present look, which stays due until it is over."""
+
+    # ── when ────────────────────────────────────────────────────────────────────────────
+
+    def looks(self, now: Instant) -> bool:
+        return super().looks(now) or self._migrates(now)
+
+    def next_look(self, now: Instant) -> Instant | None:
+        first, due = super().next_look(now), self._due()
+        return first if due is None else earlier(first, Instant(max(now + 1, due)))
+
+    def _migrates(self, now: Instant) -> bool:
+        due = self._due()
+        return due is not None and now >= due
+
+    def _due(self) -> int | None:
+        """Return when it looks next for better places."""
+        if not (self.order.any() and self.cluster.ledger.whole_free):
+            return None
+        if self.cluster.ledger.version != self._version:
+            return self._looked_at + AT_MOST_EVERY
+        return self._looked_at + EVERY if self._holds_back else None
+
+    # ── what ────────────────────────────────────────────────────────────────────────────
+
+    def around(self, decisions: Proposals, now: Instant) -> Proposals:
+        yield from super().around(decisions, now)
+        if self._migrates(now):
+            self._held_back = False
+            yield from self._moves(now)
+            self._looked_at, self._version = now, self.cluster.ledger.version
+            self._holds_back = self._held_back
+
+    def _moves(self, now: Instant) -> Iterator[Decision]:
+        together = partial(self._if_worth, self._together, now=now)
+        apart = sorted(self.order.apart.values(), key=_most_apart)
+        yield from moves(self.cluster, [gang.id for gang in apart], together, now)
+        emptied = self._emptiest()
+        if emptied is not None:
+            off = partial(self._if_worth, partial(self._off, emptied), now=now)
+            yield from moves(self.cluster, sorted(self.order.on[emptied.id]), off, now)
+
+    def _if_worth(
+        self, place_for: Callable[[Gang], tuple[Slot, ...] | None], gang: Gang, *, now: Instant
+    ) -> tuple[Slot, ...] | None:
+        """Find a better place for a gang, if it loses little by going there."""
+        slots = None if gang.id in self.cluster.reserved else place_for(gang)
+        if slots is None or self._types(slots) != self._types(gang.slots):
+            return None
+        if self._worth(gang, now):
+            return slots
+        self._held_back = True
+        return None
+
+    def _together(self, gang: Gang) -> tuple[Slot, ...] | None:
+        """Find a place on fewer nodes, where it may keep devices that it has."""
+        find = self.cluster.ledger.find
+        with Trial(self.cluster) as trial:
+            trial.drop(gang.id)
+            # The emptiest nodes hold most of a gang that none holds as a whole.
+            slots = find(_on_one_node(gang.requests), Pack()) or find(gang.requests, Spread())
+        nearer = slots is not None and _count(slots) < _count(gang.slots)
+        return slots if nearer else None
+
+    def _off(self, emptied: NodeBook, gang: Gang) -> tuple[Slot, ...] | None:
+        """Find a place on nodes with fewer free devices than one that is to be left."""
+        slots = self.cluster.ledger.find(_on_one_node(gang.requests), Pack())
+        if slots is None:
+            return None
+        node = slots[0].node
+        fuller = _free(self.cluster.ledger.books[node]) < _free(emptied)
+        return slots if fuller and node != emptied.id else None
+
+    def _emptiest(self) -> NodeBook | None:
+        """Return the node in use with the most free devices, if most of them are free."""
+        books = self.cluster.ledger.books
+        found = (
+            book
+            for node in self.order.on
+            if _free(book := books[node]) * OF_PARTS >= len(book.types) * EMPTY_PARTS
+        )
+        return min(found, key=lambda book: (-_free(book), book.id), default=None)
+
+    def _types(self, slots: Sequence[Slot]) -> list[str]:
+        """Return the types of the devices of a place, sorted."""
+        type_of = self.cluster.ledger.type_of
+        return sorted(type_of(slot.node, index) for slot in slots for index in slot.devices)
+
+
+def migrating(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None:
+    """Make the rescheduler of a cluster, if any of its queues is sliced, or migrates.
+
+    In cells none migrates.
+    """
+    lines = frozenset(
+        (tenant.name, queue.name)
+        for tenant in cluster.tenants.values()
+        for queue in tenant.queues
+        if queue.migrates
+    )
+    if lines and cluster.cells is None:
+        return Migrating(cluster, lines, worth)
+    return in_slices(cluster)
+
+
+def ran_for_long(gang: Gang, now: Instant) -> bool:
+    """Whether a gang that saves when it is told to go ran for long enough."""
+    return now >= restart_from(gang)
+
+
+def _on_one_node(requests: Sequence[Request]) -> tuple[Request, ...]:
+    return tuple(replace(request, within=NODE, prefer="") for request in requests)
+
+
+def _count(slots: Sequence[Slot]) -> int:
+    return len({slot.node for slot in slots})
+
+
+def _most_apart(gang: Gang) -> tuple[int, JobId]:
+    return -_count(gang.slots), gang.id
+
+
+def _free(book: NodeBook) -> int:
+    return book.whole[ANY_TYPE]
