@@ -533,7 +533,7 @@ def _misfit_of_one(cluster: Cluster, request: Request, slot: Slot) -> str:
 
 def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Add up what the slots take on each node and device, and compare with what is free."""
-    books = {slot.node: cluster.ledger.books[slot.node] for slot in slots}
+    books = cluster.ledger.books
     if len(slots) == 1 and books[slots[0].node].has(slots[0], requests[0].need):
         return ""  # Most gangs are of one.
     host: dict[NodeId, Resources] = {}
@@ -546,8 +546,8 @@ def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot,
             place = (slot.node, index)
             milli[place] = milli.get(place, 0) + need.gpu_milli // len(slot.devices)
             memory[place] = memory.get(place, 0) + need.gpu_memory
-    for node, book in books.items():
-        if not book.host_fits(host[node]):
+    for node, taken in host.items():
+        if not books[node].host_fits(taken):
             return f"node {node} has too little CPU, memory or disk"
     for (node, index), amount in milli.items():
         book = books[node]

@@ -272,17 +272,15 @@ class NodeBook:
 
     def has(self, slot: Slot, need: Resources) -> bool:
         """Whether a slot is free here for one task."""
-        each = need.gpu_milli // len(slot.devices) if slot.devices else 0
-        return (
-            self.open
-            and self.host_fits(need)
-            and self.sound(slot.devices)
-            and all(
-                self.device_milli[index] >= each
-                and (not need.gpu_memory or self.device_memory[index] >= need.gpu_memory)
-                for index in slot.devices
-            )
-        )
+        devices, size = slot.devices, need.gpu_memory
+        if not (self.open and self.host_fits(need) and self.sound(devices)):
+            return False
+        milli, memory = self.device_milli, self.device_memory
+        each = need.gpu_milli // len(devices) if devices else 0
+        for index in devices:
+            if milli[index] < each or (size and memory[index] < size):
+                return False
+        return True
 
     def host_short(self, wanted: Resources, held: Resources) -> bool:
         """Whether some of the host is promised too often that is wanted, and held."""

@@ -30,14 +30,11 @@ def guaranteed_place(cluster: Cluster, shape: Shape) -> Found | None:
     cells = book_of(cluster)
     if shape.opportunistic or cluster.memos.unguaranteed.get(shape) == cluster.ledger.version:
         return None
-    found: Found | None = None
-    if not _too_large(cells, shape):
-        found = find(cells, shape.tenant, shape.pin, shape.requests)
-        if found is not None:
-            found = _uncrowded(cluster, cells, shape, found) or found
-    if found is None:
-        remember(cluster.memos.unguaranteed, shape, cluster.ledger.version)
-    return found
+    found = find(cells, shape.tenant, shape.pin, shape.requests)
+    if found is not None:
+        return _uncrowded(cluster, cells, shape, found) or found
+    remember(cluster.memos.unguaranteed, shape, cluster.ledger.version)
+    return None
 
 
 def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
@@ -46,8 +43,6 @@ def place_beside(cluster: Cluster, shape: Shape) -> Found | None:
     None also where suspended gangs that stay keep what it needs: it could not start there.
     """
     cells = book_of(cluster)
-    if _too_large(cells, shape):
-        return None
     found = find(cells, shape.tenant, shape.pin, shape.requests)
     return found and _uncrowded(cluster, cells, shape, found)
 
@@ -70,12 +65,6 @@ def _uncrowded(cluster: Cluster, cells: Cells, shape: Shape, found: Found) -> Fo
             if other is not None and beside.has(other.slots, needs):
                 return other
     return None
-
-
-def _too_large(cells: Cells, shape: Shape) -> bool:
-    """Whether it is plain that too few leaves are left of all that the tenant is guaranteed."""
-    whole = sum(r.count * r.devices for r in shape.requests if r.need.gpu_milli >= DEVICE)
-    return whole > cells.room_of(shape.tenant, shape.pin)
 
 
 def yields(gang: Gang, owner: str) -> bool:

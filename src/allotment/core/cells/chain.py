@@ -184,6 +184,8 @@ class Chain:
     def devices_at(self, node: int, mask: int) -> tuple[int, ...]:
         """Turn leaves of a node into device indexes, in the order of the leaves."""
         devices = self.devices[node]
+        if mask == self.full:
+            return devices
         return tuple(devices[leaf] for leaf in bits(mask))
 
     # ── leaves of one node ──────────────────────────────────────────────────────────────

@@ -57,6 +57,9 @@ def _find(
     requests: tuple[Request, ...],
     avoid: Avoid,
 ) -> Found | None:
+    whole = sum(r.count * r.devices for r in requests if r.need.gpu_milli >= DEVICE)
+    if whole > cells.room_of(tenant, pin):
+        return None  # It is plain that too few leaves are left of all that are guaranteed.
     holdings = cells.holdings.get((tenant, pin), {})
     for chains in cells.chains_for(requests):
         best: tuple[int, int, Found] | None = None

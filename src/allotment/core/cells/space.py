@@ -340,8 +340,10 @@ def allows(space: Space, cells: Sequence[Cell]) -> bool:
 def _no_less(
     space: Space, count: Sequence[int], count_after: Sequence[int], unbound_after: Sequence[int]
 ) -> bool:
-    before = spare(space.chain, count, space.unbound)
     after = spare(space.chain, count_after, unbound_after)
+    if min(after) >= 0:
+        return True
+    before = spare(space.chain, count, space.unbound)
     return all(now >= min(then, 0) for now, then in zip(after, before, strict=True))
 
 
