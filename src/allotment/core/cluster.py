@@ -352,10 +352,11 @@ class Cluster:
 
     def find(self, requests: tuple[Request, ...]) -> tuple[Slot, ...] | None:
         """Find free slots for a gang: on wholly free devices, where they are exclusive."""
-        slots = self.ledger.find(self.asked_free(requests), self.policies.placing)
-        if slots is None or not self.policies.exclusive:
-            return slots
-        return parts_of(slots, needs_of(requests))
+        placing = self.policies.placing
+        if not self.policies.exclusive:
+            return self.ledger.find(requests, placing)
+        slots = self.ledger.find(whole(requests), placing)
+        return slots and parts_of(slots, needs_of(requests))
 
     def asked_free(self, requests: tuple[Request, ...]) -> tuple[Request, ...]:
         """Return what must be free for a gang."""

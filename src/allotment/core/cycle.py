@@ -58,13 +58,13 @@ def _in_vain(cluster: Cluster) -> bool:
     """
     if cluster.placed.leaving or cluster.queues.any:
         return False
-    settled, free = cluster.is_settled(), cluster.ledger.whole_free
-    if settled and cluster.pending.all_larger(free):
+    free = cluster.ledger.whole_free
+    if cluster.pending.all_larger(free) and cluster.is_settled():
         return True
     if not cluster.orders.all_skip or cluster.seen_version != cluster.ledger.version:
         return False
     for shape in cluster.pending.came:
-        if shape.devices <= free or not (settled or shape.opportunistic):
+        if shape.devices <= free or not (shape.opportunistic or cluster.is_settled()):
             return False  # An owner's job may send borrowers away.
     return True
 

@@ -39,6 +39,7 @@ from allotment.core.molding import as_large
 from allotment.core.plan import Decision, Evict, Place, Proposals
 from allotment.core.rank import Key
 from allotment.core.request import Shape
+from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
@@ -55,12 +56,15 @@ class HeadOfLine:
         """Blocked classes of strict queues, and from where in job order on."""
         self._until: dict[Shape, Key] = {}
         """Up to where, if they are entitled no longer."""
+        self.any = False
+        """Whether anything was blocked that may hold up others."""
 
     def block(self, job: Standing, eclass: Shape) -> bool:
         """Note a job that cannot start; return whether others like it are noted as well."""
         if eclass.queue == STRICT:
             # It may be met again: each queue of it that might make others give way is.
             self._classes.setdefault(eclass, self._cluster.pending.key(job.id))
+            self.any = True
             return False
         shape = job.shape
         queue = (shape.tenant, shape.queue)
@@ -70,6 +74,7 @@ class HeadOfLine:
                 return False
             found = discipline_of(self._cluster, job, self._now, self._entitlement)
             self._queues[queue] = found
+            self.any = True
         return found.blocked(job)
 
     def of(self, shape: Shape) -> QueueDiscipline | None:
@@ -228,7 +233,8 @@ class QueuePass(Gates):
             if waiting.id in self.cluster.pending and not self.is_reserved(waiting):
                 self.skip.add(waiting.shape)  # It was refused.
                 continue
-            self.ahead.started(waiting, at)
+            if self.ahead.any:
+                self.ahead.started(waiting, at)
             if self._nothing_fits(entitlement):
                 return
 
@@ -308,7 +314,7 @@ class QueuePass(Gates):
 
     def is_held_up(self, job: Standing) -> bool:
         """Whether a job waits for one before it; note where it may start that passes those."""
-        ahead = self.ahead.ahead_of(job, self.eclass)
+        ahead = self.ahead.ahead_of(job, self.eclass) if self.ahead.any else None
         where = self.anywhere
         if ahead is not None:
             room = not self.is_too_large(job)
@@ -325,7 +331,7 @@ class QueuePass(Gates):
         found = self._decision()
         if found is None:
             return True
-        self.decision = self._at_its_size(found, job.shape)
+        self.decision = self._at_its_size(found, job.shape) if job.shape.most else found
         return False
 
     # ── what is stopped ─────────────────────────────────────────────────────────────────
@@ -384,7 +390,7 @@ class QueuePass(Gates):
 
     def _at_its_size(self, decision: Decision, shape: Shape) -> Decision:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
-        if not shape.most or not isinstance(decision, Place) or self.ahead.of(shape):
+        if not isinstance(decision, Place) or self.ahead.of(shape):
             return decision
         return Place(as_large(self.cluster, shape, decision.placement))
 
@@ -398,9 +404,10 @@ class QueuePass(Gates):
     def _decision(self) -> Decision | None:
         """Find a place for the job at the gates, unless it is known that there is none."""
         asking, where = self.asking, self.where
-        place = self.cluster.pending.key(asking.id)
-        if self._known_blocked(self.eclass, place):
+        if self._known_blocked(self.eclass, asking.id):
             return None
+        if where is self.anywhere:
+            return self.places.find(asking, self.entitled)
         found = self.places.find(where.narrowed(asking), self.entitled)
         if not where.by_type or not isinstance(found, Place | Evict):
             return found
@@ -446,14 +453,16 @@ class QueuePass(Gates):
             return found
         return {shape for shape in found if cluster.orders.of(shape) is QueueOrder.SKIP}
 
-    def _known_blocked(self, shape: Shape, head: Key) -> bool:
+    def _known_blocked(self, shape: Shape, job: JobId) -> bool:
         """Whether nothing has changed for this shape since it did not fit.
 
         A job that ranks better may displace more.
         """
         cluster = self.cluster
         seen = cluster.memos.blocked.at(cluster.ledger.version, self.entitlement).get(shape)
-        return seen is not None and (self.rescheduler is None or head >= seen)
+        if seen is None or self.rescheduler is None:
+            return seen is not None
+        return cluster.pending.key(job) >= seen
 
     def _note_blocked(self, waiting: Standing) -> bool:
         """Note a job that has no place; return whether others of its shape matter even so."""

@@ -112,7 +112,8 @@ class Engine:
         """Return when `tick` and `cycle` must be called next though nothing happens."""
         state = self.state
         change = state.cluster.next_change(self._now(now))
-        return earlier(earlier(state.timers.next(), change), state.budgets.next())
+        first = earlier(state.timers.next(), change)
+        return earlier(first, state.budgets.next()) if state.budgets.exist else first
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
         """Run one scheduling cycle; tell whether another may find more to do.
@@ -123,7 +124,7 @@ class Engine:
         if self.state.budgets.exist:
             self.state.budgets.strike(cluster, at)
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
-        displaces = cluster.displaces(at) is not None
+        displaces = cluster.rescheduler is not None and cluster.displaces(at) is not None
         if seen == self._seen and not (displaces and self._displaced_at != now):
             return False
         self._displaced_at = now if displaces else self._displaced_at

@@ -18,7 +18,7 @@ from allotment.model.quantity import Instant, Millis
 
 
 def _launch(state: State, event: e.AttemptPlaced) -> list[f.AnyEffect]:
-    tasks = tuple(TaskIndex(index) for index in range(len(event.slots)))
+    tasks = tuple(map(TaskIndex, range(len(event.slots))))
     return [f.LaunchGang(event.job, event.attempt, tasks, at_barrier=len(tasks) > 1)]
 
 

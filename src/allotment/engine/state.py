@@ -236,11 +236,11 @@ class State:
             self.timers.arm(job.not_before, job.id)
         elif self.waits_for_others(job):
             return
-        elif not self.array_full(job):
+        elif job.spec.array is not None and self.array_full(job):
+            self.arrays[job.spec.array.parent].outside[job.id] = None
+        else:
             self._enter_array(job)
             self.cluster.pending.add(self.standing(job), now)
-        elif job.spec.array is not None:
-            self.arrays[job.spec.array.parent].outside[job.id] = None
 
     def step_out(self, job: JobRecord, now: Instant) -> None:
         """Take a job out of line, and let the next member of its array in."""

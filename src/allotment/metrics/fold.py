@@ -80,7 +80,9 @@ class Folds:
                 continue
             at = record.at
             if at != self.at:
-                self.pass_to(at)
+                self.at = at
+                for pass_to in self._clocked:
+                    pass_to(at)
             if kind is submitted:
                 for owned_by in self._owned:
                     owned_by(record.actor.user)

@@ -13,7 +13,7 @@ class Shortage:
     """
 
     def __init__(self, level: int) -> None:
-        self._level = level
+        self.level = level
         self._sizes: list[int] = []
         self._place: dict[int, int] = {}
         self._added: list[int] = []
@@ -23,9 +23,9 @@ class Shortage:
 
     def change(self, level: int, at: Instant) -> None:
         """Let the level be another from `at` on."""
-        if level == self._level:
+        if level == self.level:
             return
-        self._level = level
+        self.level = level
         before, after = self._met, bisect_right(self._sizes, level)
         self._met = after
         for place in range(before, after):
@@ -46,6 +46,6 @@ class Shortage:
         self._sizes.insert(place, size)
         self._added.insert(place, 0)
         self._since.insert(place, at)
-        self._met = bisect_right(self._sizes, self._level)
+        self._met = bisect_right(self._sizes, self.level)
         self._place = {size: place for place, size in enumerate(self._sizes)}
         return place

@@ -140,14 +140,15 @@ class Usage:
         if idle > 0:
             self._idle += idle * length
         if self.waiting:
-            self._wait(length, idle, self.waiting_milli)
+            self._wait(length, idle)
         self._steps += 1
         if self._steps >= self._curve.stride:
             self._steps = 0
             self._curve.add(self._point())
 
-    def _wait(self, length: int, idle: int, wanted: int) -> None:
+    def _wait(self, length: int, idle: int) -> None:
         """Add up what concerns waiting jobs only."""
+        wanted = self.waiting_milli
         self._waiting += self.waiting * length
         self._waiting_devices += wanted * length
         if self.waiting > self._peak:

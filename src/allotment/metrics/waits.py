@@ -82,7 +82,8 @@ class WaitCauses:
         """Take note that nothing changed until `at`, but that back-offs ended."""
         then, free = self._at, self._usage.free_milli()
         self._at = at
-        self._free.change(free, then)
+        if free != self._free.level:
+            self._free.change(free, then)
         for room in self._rooms:
             room.settle(free, then)
         while self._backoffs and self._backoffs[0][0] <= at:
@@ -212,10 +213,12 @@ class WaitCauses:
             ask.hold(-less)
 
     def _ended(self, at: Instant, event: e.AttemptEnded) -> None:
-        self._gave_up(at, event)
         ask = self._asks.get(event.job)
         if ask is None:
             return
+        if ask.holds:
+            ask.holds = False
+            ask.hold(-ask.need)
         if ask.placed:
             ask.place(-1)
         if ask.array is not None:
@@ -227,7 +230,8 @@ class WaitCauses:
             return
         if not ask.eligible and ask.queued and at > ask.out_since:
             ask.waits().own += at - ask.out_since
-        self._step_out(ask, at)
+        if ask.eligible or ask.array is not None:
+            self._step_out(ask, at)
         if type(event) is e.JobSucceeded and ask.waited is not None:
             self._count(ask.row, ask.waited)
         if event.job in self._after:

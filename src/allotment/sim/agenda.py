@@ -6,7 +6,6 @@ first comes first. So a run is the same every time.
 
 from enum import IntEnum
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.quantity import Instant
@@ -33,17 +32,9 @@ REPAIR, FAULT, END, FAILURE, GONE, SHED, START = Phase
 """By names of their own: to look one up in its enum costs as much as to enter it here."""
 
 
-class Entry(NamedTuple):
-    """One thing that is going to happen: to an attempt of a job, or to a node.
-
-    For a node, `attempt` counts its failures.
-    """
-
-    at: Instant
-    phase: Phase
-    sequence: int
-    subject: JobId | NodeId
-    attempt: AttemptNo
+Entry = tuple[Instant, Phase, int, JobId | NodeId, AttemptNo]
+"""One thing that is going to happen: when, in which phase, as which entry of all, and to which
+attempt of a job, or to which node. For a node, the last counts its failures."""
 
 
 class Agenda:
@@ -58,11 +49,11 @@ class Agenda:
     ) -> None:
         """Enter something to happen at an instant."""
         self._sequence += 1
-        heappush(self._heap, Entry(Instant(at), phase, self._sequence, subject, attempt))
+        heappush(self._heap, (Instant(at), phase, self._sequence, subject, attempt))
 
     def next(self) -> Instant | None:
         """Return when the next thing happens."""
-        return self._heap[0].at if self._heap else None
+        return self._heap[0][0] if self._heap else None
 
     def within(self, until: int) -> list[Instant]:
         """Return when things happen up to an instant, in no order. O(their number)."""
@@ -70,10 +61,12 @@ class Agenda:
         places = [0]
         while places:
             place = places.pop()
-            if place < len(self._heap) and self._heap[place].at <= until:
-                found.append(self._heap[place].at)
+            if place < len(self._heap) and self._heap[place][0] <= until:
+                found.append(self._heap[place][0])
                 places += (2 * place + 1, 2 * place + 2)
         return found
 
-    def pop(self) -> Entry:
-        return heappop(self._heap)
+    def take(self, until: int) -> Entry | None:
+        """Take out the next thing that happens up to an instant; None if there is none."""
+        heap = self._heap
+        return heappop(heap) if heap and heap[0][0] <= until else None

@@ -223,22 +223,22 @@ class Machines:
 
     def play_until(self, now: Instant) -> None:
         """Let everything happen that is entered for up to this instant, each in its own."""
-        agenda = self.agenda
-        while (at := agenda.next()) is not None and at <= now:
-            self.play(agenda.pop(), at)
+        take = self.agenda.take
+        while (entry := take(now)) is not None:
+            self.play(entry)
 
-    def play(self, entry: Entry, now: Instant) -> None:
+    def play(self, entry: Entry) -> None:
         """Let one entry of the agenda happen, unless it outlived its reason."""
-        phase = entry.phase
+        now, phase, _, subject, attempt = entry
         if phase is FAULT:
-            self._fault(NodeId(entry.subject), entry.attempt, now)
+            self._fault(NodeId(subject), attempt, now)
             return
         if phase is REPAIR:
-            self._repair(NodeId(entry.subject), entry.attempt, now)
+            self._repair(NodeId(subject), attempt, now)
             return
-        job = JobId(entry.subject)
+        job = JobId(subject)
         work = self.works.get(job)
-        if work is None or work.attempt != entry.attempt:
+        if work is None or work.attempt != attempt:
             return
         if phase is END:
             if work.since >= 0 and work.ends_at(now) == now:

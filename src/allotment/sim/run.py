@@ -48,12 +48,12 @@ def simulate(scenario: Scenario, told: Progress = untold, tap: Tap | None = None
     chart = _charting(scenario, jobs, lambda job: simulation.machines.works[job].place)
     folds = Folds(usage, rows, causes, *chart)
 
-    def carry(records: Sequence[e.Record]) -> None:
+    def both(records: Sequence[e.Record]) -> None:
         folds.feed(records)
         if tap is not None:
             tap(records)
 
-    simulation = Simulation(scenario, carry)
+    simulation = Simulation(scenario, folds.feed if tap is None else both)
     for come in simulation.run(jobs):
         told(come, len(jobs))
     outcomes = _with_refused(rows.rows, simulation, jobs)

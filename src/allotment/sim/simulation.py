@@ -168,7 +168,7 @@ class Simulation:
         """Let the engine decide, and carry away what came of it."""
         engine = self.engine
         settle(engine, self.machines, now)
-        for job in engine.archive(now, 0):
+        for job in engine.archive(now, 0) if engine.state.finished else ():
             engine.emit(e.JobArchived(job), SYSTEM, now)
             work = self.machines.works.pop(job)
             if not work.left_ms:
