@@ -72,3 +72,24 @@ def test_in_the_books_it_stands_anew_when_it_runs() -> None:
     assert running.rising
     assert running.key(gang.id, Instant(6_000)) == ((2 * 1_000_000,), gang.id)
     assert cluster.queues.tenants["t"].total() == before
+
+
+def test_what_runs_longer_than_was_promised_ends_any_moment() -> None:
+    job = replace(a_standing(1, 2), limit_ms=Millis(100 * SECOND))
+    placed = Instant(1_000)
+    on_time = Instant(1_000 + 99 * SECOND)
+    assert job.end_of(100 * SECOND, placed, on_time) == 1_000 + 100 * SECOND
+    late = Instant(1_000 + 100 * SECOND)
+    assert job.end_of(100 * SECOND, placed, late) == late + 1
+
+
+def test_what_runs_longer_than_was_predicted_runs_for_as_long_again() -> None:
+    job = replace(a_standing(1, 2), predicted_ms=Millis(100 * SECOND))
+    placed = Instant(1_000)
+    assert (
+        job.end_of(100 * SECOND, placed, Instant(1_000 + 100 * SECOND)) == 1_000 + 200 * SECOND
+    )
+    assert job.end_of(100 * SECOND, placed, Instant(1_000 + 199_999)) == 1_000 + 200 * SECOND
+    assert (
+        job.end_of(100 * SECOND, placed, Instant(1_000 + 200 * SECOND)) == 1_000 + 400 * SECOND
+    )

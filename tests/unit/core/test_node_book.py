@@ -1,0 +1,56 @@
+"""The accounts of one node: what fits exactly, and what is promised too often."""
+
+import pytest
+
+from allotment.core.ledger import NodeBook
+from allotment.model.ids import NodeId
+from allotment.model.ledger import Slot
+from allotment.model.quantity import DEVICE, GIB, Resources
+from tests.support.builders import a_node
+
+SLOT = Slot(NodeId(0), (0,))
+DEVICE_OF_A = Resources(gpu_milli=DEVICE, gpu_memory=80 * GIB)
+HOST = Resources(cpu_milli=64_000, memory=512 * GIB, disk=1000 * GIB)
+
+
+@pytest.fixture
+def book() -> NodeBook:
+    return NodeBook(a_node(devices=2), by_type=False)
+
+
+def test_a_task_has_room_that_needs_just_what_is_free(book: NodeBook) -> None:
+    assert book.has(SLOT, DEVICE_OF_A + HOST)
+    book.change((0,), Resources(gpu_milli=DEVICE // 2, gpu_memory=40 * GIB), 1, -1)
+    half = Resources(gpu_milli=DEVICE // 2, gpu_memory=40 * GIB)
+    assert book.has(SLOT, half)
+    assert not book.has(SLOT, Resources(gpu_milli=DEVICE // 2 + 1))
+    assert not book.has(SLOT, Resources(gpu_milli=1, gpu_memory=40 * GIB + 1))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [Resources(gpu_milli=DEVICE), Resources(gpu_memory=80 * GIB)],
+    ids=["device", "memory"],
+)
+def test_a_device_is_short_of_what_is_promised_wanted_and_held(
+    book: NodeBook, part: Resources
+) -> None:
+    other = DEVICE_OF_A - part
+    assert not book.device_short(0, part, part), "nothing is promised yet"
+    for _ in range(2):
+        book.change((0,), part, 1, -1)
+    assert book.device_short(0, part, part)
+    assert not book.device_short(0, other, part), "it is not wanted"
+    assert not book.device_short(0, part, other), "the other does not hold it"
+    assert not book.device_short(1, part, part)
+
+
+@pytest.mark.parametrize("key", ["cpu_milli", "memory", "disk"])
+def test_a_host_is_short_of_what_is_promised_wanted_and_held(book: NodeBook, key: str) -> None:
+    part = Resources(**{key: getattr(HOST, key)})
+    other = HOST - part
+    assert not book.host_short(part, part), "nothing is promised yet"
+    book.change((), part, 2, -1)
+    assert book.host_short(part, part)
+    assert not book.host_short(other, part), "it is not wanted"
+    assert not book.host_short(part, other), "the other does not hold it"
