@@ -16,6 +16,7 @@ and in the background, and defragmentation with its stopping rule.
 Bad at: gangs that are not slower for being apart; it does not measure what a move gains.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -42,6 +43,9 @@ EVERY, AT_MOST_EVERY = 10 * SECOND, SECOND
 """How long from one look to the next: for a gang that may not go yet, and at least."""
 EMPTY_PARTS, OF_PARTS = 3, 4
 """A node is left where so many parts of its devices, or more, are free."""
+
+PAIR = 2
+"""From so many nodes a gang can go to one only."""
 
 Worth = Callable[[Gang, Instant], bool]
 """Whether a gang may be sent to another place: it loses little by it."""
@@ -90,6 +94,16 @@ class Movable(Stints):
         return bool(self.apart or self.on)
 
 
+class _Look:
+    """One look for better places."""
+
+    def __init__(self, at: Instant, most_free: int) -> None:
+        self.at, self.most_free = at, most_free
+        self.seen = set[JobId]()
+        """The gangs that it has come to: what others take since makes no place better."""
+        self.holds_back = False
+
+
 class Migrating(InSlices):
     """The rescheduler of a cluster with queues that migrate; others may take turns."""
 
@@ -102,8 +116,8 @@ class Migrating(InSlices):
         """The books as they were at the last look."""
         self._holds_back = False
         """Whether a gang had a better place then, and could not go yet."""
-        self._held_back = False
-        """The same of the present look, which stays due until it is over."""
+        self._look: _Look | None = None
+        """The present look. It is due until it is over; each gang that goes ends a cycle."""
 
     # ── when ────────────────────────────────────────────────────────────────────────────
 
@@ -131,41 +145,61 @@ class Migrating(InSlices):
     def around(self, decisions: Proposals, now: Instant) -> Proposals:
         yield from super().around(decisions, now)
         if self._migrates(now):
-            self._held_back = False
-            yield from self._moves(now)
+            look = self._look
+            if look is None or look.at != now:
+                look = self._look = _Look(now, self._most_free())
+            yield from self._moves(look, now)
             self._looked_at, self._version = now, self.cluster.ledger.version
-            self._holds_back = self._held_back
+            self._holds_back, self._look = look.holds_back, None
 
-    def _moves(self, now: Instant) -> Iterator[Decision]:
-        together = partial(self._if_worth, self._together, now=now)
+    def _moves(self, look: _Look, now: Instant) -> Iterator[Decision]:
+        together = partial(self._if_worth, look, partial(self._together, look))
         apart = sorted(self.order.apart.values(), key=_most_apart)
-        yield from moves(self.cluster, [gang.id for gang in apart], together, now)
+        new = [gang.id for gang in apart if gang.id not in look.seen]
+        yield from moves(self.cluster, new, together, now)
         emptied = self._emptiest()
         if emptied is not None:
-            off = partial(self._if_worth, partial(self._off, emptied), now=now)
-            yield from moves(self.cluster, sorted(self.order.on[emptied.id]), off, now)
+            off = partial(self._if_worth, look, partial(self._off, emptied))
+            new = sorted(self.order.on[emptied.id].keys() - look.seen)
+            yield from moves(self.cluster, new, off, now)
 
     def _if_worth(
-        self, place_for: Callable[[Gang], tuple[Slot, ...] | None], gang: Gang, *, now: Instant
+        self, look: _Look, place_for: Callable[[Gang], tuple[Slot, ...] | None], gang: Gang
     ) -> tuple[Slot, ...] | None:
         """Find a better place for a gang, if it loses little by going there."""
+        look.seen.add(gang.id)
         slots = None if gang.id in self.cluster.reserved else place_for(gang)
         if slots is None or self._types(slots) != self._types(gang.slots):
             return None
-        if self._worth(gang, now):
+        if self._worth(gang, look.at):
             return slots
-        self._held_back = True
+        look.holds_back = True
         return None
 
-    def _together(self, gang: Gang) -> tuple[Slot, ...] | None:
+    def _together(self, look: _Look, gang: Gang) -> tuple[Slot, ...] | None:
         """Find a place on fewer nodes, where it may keep devices that it has."""
         find = self.cluster.ledger.find
+        if _count(gang.slots) == PAIR and not self._fits_a_node(look, gang):
+            return None
         with Trial(self.cluster) as trial:
             trial.drop(gang.id)
             # The emptiest nodes hold most of a gang that none holds as a whole.
             slots = find(_on_one_node(gang.requests), Pack()) or find(gang.requests, Spread())
         nearer = slots is not None and _count(slots) < _count(gang.slots)
         return slots if nearer else None
+
+    def _fits_a_node(self, look: _Look, gang: Gang) -> bool:
+        """Whether a node may have devices enough for a gang, by numbers alone."""
+        wanted, own = devices_of(gang.requests), Counter[NodeId]()
+        for slot in gang.slots:
+            own[slot.node] += len(slot.devices)
+        books = self.cluster.ledger.books
+        most = max(_free(books[node]) + count for node, count in own.items())
+        return wanted <= max(look.most_free, most)
+
+    def _most_free(self) -> int:
+        """Return the most free devices of any node. O(nodes)."""
+        return max(map(_free, self.cluster.ledger.books.values()), default=0)
 
     def _off(self, emptied: NodeBook, gang: Gang) -> tuple[Slot, ...] | None:
         """Find a place on nodes with fewer free devices than one that is to be left."""
