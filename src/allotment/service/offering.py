@@ -15,7 +15,7 @@ from allotment.engine.records import JobRecord
 from allotment.model import commands as c
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId, TaskKey
-from allotment.model.lifecycle import ended_how
+from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.spec import JobSpec, Offered
 from allotment.service.finding import Finding
 from allotment.service.pipeline import Pipeline
@@ -157,10 +157,14 @@ class Offering:
 
     def _explain(self, job: JobRecord) -> None:
         """Say why a job waits, once that is another reason than before."""
-        now = f"{job.state.value}/{job.waits_for}/{job.not_before}"
-        if self._jobs[job.id] == now or not (job.waits_for or job.state.value == "held"):
+        at = self._pipeline.clock.now()
+        backs_off = job.not_before > at
+        now = f"{job.state.value}/{job.waits_for}/{backs_off}"
+        if self._jobs[job.id] == now:
             return
-        blocked = why(self._pipeline.state, job, self._pipeline.clock.now())
+        if not (job.waits_for or backs_off or job.state is JobState.HELD):
+            return
+        blocked = why(self._pipeline.state, job, at)
         if blocked is not None:
             self._jobs[job.id] = now
             self._say(job.spec, blocked.reason.value, f"Job {job.id}: {blocked.message}")

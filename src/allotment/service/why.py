@@ -84,6 +84,8 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     if unmet:
         one = all(need.any_of for need in job.spec.depends_on if need.job in unmet)
         return _after(state, unmet, one_of=one and len(unmet) > 1)
+    if job.not_before > now and (failed := _failed(job)):
+        return Blocked(Reason.BACKOFF, failed, until=job.not_before)
     if job.not_before > now:
         return Blocked(
             Reason.BACKOFF,
@@ -98,6 +100,12 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
             f"Its array runs at most {job.spec.array.max_running} jobs at a time.",
         )
     return None
+
+
+def _failed(job: JobRecord) -> str:
+    """Return what went wrong with work that others made: here it printed nothing of its own."""
+    last = job.attempts[-1].diagnosis if job.spec.offered and job.attempts else None
+    return f"Its last attempt failed: {last.cause} {last.evidence}".strip() if last else ""
 
 
 def after_others(state: State, spec: JobSpec) -> Blocked | None:

@@ -11,6 +11,7 @@ import pytest
 from tests.support.cluster import until
 from tests.support.kubernetes import IMAGE, MARKS, Kubernetes
 from tests.support.on_kubernetes import OnKubernetes
+from tests.support.on_slurm import shell
 
 pytestmark = MARKS
 
@@ -190,3 +191,144 @@ def test_a_service_that_was_killed_finds_all_again(cluster: Foreign) -> None:
     assert cluster.row("fills")["state"] == "running"
     assert cluster.row("fills")["attempt"] == 1
     assert not any(node["others"] for node in cluster.get("/v1/nodes"))
+
+
+def a_job(name: str, script: str, gpus: int, **words: str) -> Tree:
+    """Return a Job of two pods, as the batch API has it."""
+    template = {"metadata": {"annotations": words, "labels": {"of": name}}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": HERE},
+        "spec": {
+            "parallelism": 2, "completions": 2,
+            "template": {**template, "spec": the_spec(script, gpus)},
+        },
+    }  # fmt: skip
+
+
+def test_a_job_of_the_batch_api_is_a_gang_where_it_says_so(cluster: Foreign) -> None:
+    words = {"allotment.io/gang-size": "2", "allotment.io/queue": "urgent"}
+    cluster.kubernetes.apply(a_job("train", "sleep 1", 4, **words))
+
+    def completed() -> bool:
+        found = cluster.kubernetes.get("job", "train", "-n", HERE)["status"]
+        return found.get("succeeded") == 2
+
+    until(completed, "the Job to be complete")
+    (row,) = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/train.")]
+    until(lambda: cluster.state_of(row["id"]) == "succeeded", "its job to have succeeded")
+    assert (row["tasks"], row["queue"]) == (2, "urgent")
+
+
+def test_who_has_a_guarantee_gets_it_back_as_budgets_allow(cluster: Foreign) -> None:
+    cluster.kubernetes.apply(a_job("greedy", "sleep 1000", 4))
+
+    def pods() -> list[Tree]:
+        return cluster.kubernetes.get("pods", "-n", HERE, "-l", "of=greedy")["items"]
+
+    def running() -> int:
+        there = [pod for pod in pods() if "deletionTimestamp" not in pod["metadata"]]
+        return sum(pod["status"]["phase"] == "Running" for pod in there)
+
+    def is_counted() -> bool:
+        budget = cluster.kubernetes.get("pdb", "keep", "-n", HERE)
+        return budget["status"].get("currentHealthy") == 2
+
+    def is_told() -> bool:
+        told = [each for pod in pods() for each in pod["status"]["conditions"]]
+        return any(each["type"] == "DisruptionTarget" for each in told)
+
+    until(lambda: running() == 2, "both pods to run")
+    budget = {
+        "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": HERE},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"of": "greedy"}}},
+    }  # fmt: skip
+    cluster.kubernetes.apply(budget)
+    until(is_counted, "the budget to be counted")
+    owner = cluster.submit({**shell("sleep 1", resources={"gpu": 4}), "tenant": "own"})
+    until(is_told, "a pod to be told that it has to go")
+    assert running() == 2
+    cluster.kubernetes.kubectl("delete", "pdb", "keep", "-n", HERE)
+    cluster.wait_for(owner, "succeeded")
+    until(lambda: running() == 2, "a new pod to run in its place")
+    rows = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/greedy")]
+    assert sorted(row["state"] for row in rows) == ["cancelled", "running", "running"]
+
+
+POD_GROUPS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {
+        "name": "podgroups.scheduling.x-k8s.io",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+    },
+    "spec": {
+        "group": "scheduling.x-k8s.io", "scope": "Namespaced",
+        "names": {"plural": "podgroups", "kind": "PodGroup", "singular": "podgroup"},
+        "versions": [{
+            "name": "v1alpha1", "served": True, "storage": True,
+            "schema": {"openAPIV3Schema": {
+                "type": "object", "x-kubernetes-preserve-unknown-fields": True,
+            }},
+        }],
+    },
+}  # fmt: skip
+
+
+def test_pods_of_an_operator_wait_for_what_their_pod_group_says(cluster: Foreign) -> None:
+    cluster.kubernetes.apply(POD_GROUPS)
+    label = {"scheduling.x-k8s.io/pod-group": "mpi"}
+    cluster.make("mpi-launcher", "sleep 2", 0, labels=label)
+    cluster.make("mpi-worker-0", "sleep 1000", 3, labels=label)
+    said = cluster.waits_for("mpi-launcher", "GangUnknown")
+    assert "there is no podgroups mpi" in said
+    group = {
+        "apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": "mpi", "namespace": HERE}, "spec": {"minMember": 3},
+    }  # fmt: skip
+    until(lambda: _made(cluster, group), "the kind of pod groups to be there")
+    cluster.waits_for("mpi-launcher", "GangIncomplete")
+    cluster.make("mpi-worker-1", "sleep 1000", 3, labels=label)
+    cluster.until_phase("mpi-launcher", "Succeeded")
+    for name in ("mpi-worker-0", "mpi-worker-1"):  # as its operator does
+        cluster.kubernetes.kubectl("delete", "pod", name, "-n", HERE)
+    cluster.until_state("mpi", "succeeded")
+
+
+def _made(cluster: Foreign, document: Tree) -> bool:
+    try:
+        cluster.kubernetes.apply(document)
+    except RuntimeError:
+        return False
+    return True
+
+
+def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
+    cluster.make("thief", "sleep 1", 1, annotations={"allotment.io/tenant": "own"})
+    cluster.make("picky", "sleep 1", 1, spec={"nodeSelector": {"disk": "fast"}})
+    cluster.make("giant", "sleep 1", 64)
+    named = {"nodeName": "n1"}
+    cluster.make("pushy", "sleep 1000", 2, spec=named)
+    cluster.kubernetes.apply(a_pod("foreign", "sleep 1", 1, "no-rights"))
+    assert "may be for lab" in cluster.waits_for("thief", "NotAllowed")
+    assert "nodeSelector names disk" in cluster.waits_for("picky", "NodeSelector")
+    assert "can never start" in cluster.waits_for("giant", "NeverFits")
+    cluster.until_phase("pushy", "Running")
+    used = lambda: (cluster.node("n1").get("others") or {}).get("devices")  # noqa: E731
+    until(lambda: used() == [["gpu", 2]], "what it took to be counted as used by others")
+    told = cluster.allot("why", "no-rights/foreign")
+    for right in ("create pods/binding", "create pods/eviction"):
+        assert right in " ".join((told.stdout + told.stderr).split())
+    cluster.kubernetes.apply(a_pod("unasked", "sleep 1", 1, "elsewhere"))
+    until(
+        lambda: (
+            "takes no pods of namespace" in cluster.allot("why", "elsewhere/unasked").stderr
+        ),
+        "it to be known",
+    )
+    assert not cluster.scheduled("unasked", "elsewhere")
+    cluster.make("fine", "sleep 1")
+    cluster.until_state("fine", "succeeded")
+    assert not any(cluster.row(name) for name in ("thief", "picky", "giant", "pushy"))

@@ -81,7 +81,7 @@ log = structlog.get_logger("allot.kubernetes")
 FIRST_S = 5.0
 """How long a start waits for the first answers."""
 LOOK_EVERY_S = 1.0
-SIZES_EVERY_S = 2.0
+SIZES_EVERY_S, RIGHTS_EVERY_S = 2.0, 5.0
 LOG_S = 15.0
 """How long the end of a task waits for the last of its output."""
 STRAY_S = 30.0
@@ -189,6 +189,9 @@ class KubernetesBackend:
             self._loops += [
                 asyncio.create_task(forever(self._look_at_guests, LOOK_EVERY_S, "guests")),
                 asyncio.create_task(forever(self._finder.ask_sizes, SIZES_EVERY_S, "gangs")),
+                asyncio.create_task(
+                    forever(self._finder.look_at_rights, RIGHTS_EVERY_S, "rights")
+                ),
                 asyncio.create_task(forever(self._finder.telling.run, LOOK_EVERY_S, "words")),
             ]
 

@@ -2,15 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 
 import structlog
 
 from allotment.backends.kubernetes.client import Client, Denied
-from allotment.backends.kubernetes.foreign import Flaw, Rules, claim_of
+from allotment.backends.kubernetes.foreign import Claim, Flaw, Rules, claim_of
 from allotment.backends.kubernetes.gangs import Gang, Gangs, Size, Word
 from allotment.backends.kubernetes.group_size import size_in
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.offer import offer_of
+from allotment.backends.kubernetes.rights import FOREIGN
 from allotment.backends.kubernetes.telling import Telling
 from allotment.model.errors import BackendError
 from allotment.model.spec import Offered
@@ -20,6 +22,9 @@ log = structlog.get_logger("allot.kubernetes")
 
 MOST_AT_ONCE = 128
 """Gangs that are handed over together."""
+UNSURE = "whether Allotment has the rights to place it is looked for"
+RIGHTS_S = 300.0
+"""How often rights that are there are looked for again."""
 MOST_ASKED = 4
 """Objects that are asked in one look, in turns."""
 
@@ -40,6 +45,11 @@ class Finder:
         """The uid of pods that wait, by name."""
         self._flaws: dict[str, tuple[Offered, Word]] = {}
         """Of pods that are not placed as they are, by uid."""
+        self._lacking = dict.fromkeys(rules.namespaces, UNSURE)
+        """Why nothing of a namespace is placed; '' where all rights are there."""
+        self._kept: dict[str, dict[str, Claim]] = {}
+        """By namespace and uid: pods that wait for rights of ours."""
+        self._rights_at: dict[str, float] = {}
         self._made: list[Gang] = []
         self._asked: dict[str, int] = {}
         """At which look an object was asked last."""
@@ -64,9 +74,17 @@ class Finder:
             log.exception("a pod is not understood", pod=offered.name)
             self._flaw(offered, Word("NotUnderstood", f"it is not understood: {error!r}"))
         else:
-            self._flaws.pop(meta.uid, None)
-            self.gangs.put(claim)
-            self._news.set()
+            self._put(claim)
+
+    def _put(self, claim: Claim) -> None:
+        namespace = claim.name.partition("/")[0]
+        if lacking := self._lacking[namespace]:
+            self._kept.setdefault(namespace, {})[claim.uid] = claim
+            self._flaw(Offered(claim.name, claim.uid), Word("RightsMissing", lacking))
+            return
+        self._flaws.pop(claim.uid, None)
+        self.gangs.put(claim)
+        self._news.set()
 
     def _flaw(self, pod: Offered, word: Word) -> None:
         self.gangs.drop(pod.uid)
@@ -79,6 +97,7 @@ class Finder:
         if self._names.get(name) == uid:
             del self._names[name]
         self._flaws.pop(uid, None)
+        self._kept.get(name.partition("/")[0], {}).pop(uid, None)
         self.gangs.drop(uid)
         self.telling.forget(uid)
         self._news.set()
@@ -118,6 +137,38 @@ class Finder:
         flaw = self._flaws.get(uid)
         word = flaw[1] if flaw is not None else self.telling.word_of(uid)
         return word.message if word is not None else ""
+
+    # ── rights ──────────────────────────────────────────────────────────────────────────
+
+    async def look_at_rights(self) -> None:
+        """Look whether we may do what placing takes, in each namespace whose pods we place.
+
+        Where a right is missing no pod is offered, so none is placed and then not bound.
+        """
+        for namespace, lacking in list(self._lacking.items()):
+            if lacking == "" and monotonic() < self._rights_at.get(namespace, 0.0):
+                continue
+            if lacking not in ("", UNSURE) and not self._kept.get(namespace):
+                continue
+            client = self._client.within(namespace)
+            needed = [right for right in FOREIGN if right.is_needed]
+            missing = [right for right in needed if not await client.may(right)]
+            names = ", ".join(map(str, missing))
+            self._rights_at[namespace] = monotonic() + RIGHTS_S
+            self._set_lacking(
+                namespace,
+                f"Allotment has no right to {names} in namespace {namespace}: `allot doctor` "
+                "says how it gets them"
+                if missing
+                else "",
+            )
+
+    def _set_lacking(self, namespace: str, lacking: str) -> None:
+        if self._lacking[namespace] == lacking:
+            return
+        self._lacking[namespace] = lacking
+        for claim in list(self._kept.pop(namespace, {}).values()):
+            self._put(claim)
 
     # ── asking ──────────────────────────────────────────────────────────────────────────
 
