@@ -3,9 +3,13 @@
 import msgspec
 
 from allotment.core.gang import Gang
+from allotment.core.preemption.search import borrowers
+from allotment.model.commands import CancelJob
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import HOUR, Instant
 from allotment.policies.victims.least_lost import LeastLost
+from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.world import World
 from tests.unit.core.books import a_gang, a_standing
 
 NOW = Instant(10 * HOUR)
@@ -45,3 +49,25 @@ def test_then_who_loses_the_least_work_on_all_its_devices() -> None:
 def test_then_the_newest() -> None:
     jobs = [a_victim(job, entitlement=BORROWS) for job in (1, 2, 3)]
     assert in_order(*jobs) == [3, 2, 1]
+
+
+def test_borrowers_that_leave_or_are_awaited_are_no_candidates_again() -> None:
+    world = World(a_config(a_tenant("owner", 2), a_tenant("guest"), devices=4))
+    guests = [world.submit(a_job().gpus(1).of("guest")) for _ in range(4)]
+    world.cycle()
+    for guest in guests:
+        world.runs(guest)
+    cluster = world.state.cluster
+
+    def candidates() -> list[int]:
+        return [each.id for each, _ in borrowers(cluster, world.now) if isinstance(each, Gang)]
+
+    assert candidates() == [4, 3, 2, 1]
+    owner = world.submit(a_job().gpus(1).of("owner"))
+    world.cycle()
+    (leaves,) = cluster.placed.leaving
+    others = sorted({*guests} - {leaves}, reverse=True)
+    assert candidates() == [leaves, *others]
+    world.do(CancelJob(owner))
+    assert list(cluster.placed.leaving) == [leaves]
+    assert candidates() == [leaves, *others]

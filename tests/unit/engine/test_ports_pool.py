@@ -40,3 +40,26 @@ def test_services_of_one_host_begin_in_different_places() -> None:
     assert pool.find(2, nobody_else) == 103
     pool.begin_at(9)
     assert pool.find(2, nobody_else) == 100
+
+
+def test_ports_beyond_the_range_do_not_count_as_taken_from_it() -> None:
+    pool = a_pool(100, 104)
+    pool.take(100, 4)
+    pool.configure((102, 108))
+    assert pool.find(4, nobody_else) == 104
+    pool.give(100, 4)
+    assert pool.find(6, nobody_else) == 102
+    pool.take(102, 6)
+    pool.configure((100, 108))
+    pool.give(102, 6)
+    assert pool.find(8, nobody_else) == 100
+
+
+def test_a_range_that_reaches_out_of_ours_takes_what_is_inside_only() -> None:
+    pool = a_pool(100, 110)
+    pool.take(96, 8)
+    assert pool.find(6, nobody_else) == 104
+    pool.give(96, 8)
+    pool.take(108, 4)
+    pool.give(108, 4)
+    assert pool.find(10, nobody_else) == 100
