@@ -13,7 +13,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,16 @@ class Slurm:
     """The daemons, and what they are asked by."""
 
     def __init__(
-        self, folder: Path, nodes: int = NODES, gpus: int = GPUS, settings: str = ""
+        self,
+        folder: Path,
+        nodes: int = NODES,
+        gpus: int = GPUS,
+        settings: str = "",
+        apart: Sequence[Path] = (),
     ) -> None:
+        """Of each folder in `apart` every node sees one of its own, in memory."""
         self.folder = folder
+        self.apart = apart
         self.nodes, self.gpus = nodes, gpus
         self._settings = settings
         self.conf = folder / "slurm.conf"
@@ -132,7 +139,15 @@ class Slurm:
 
     def start_node(self, name: str) -> None:
         """Start the daemon of a node."""
-        self._start(name, "slurmd", "-D", "-N", name, "-f", str(self.conf))
+        daemon = ("slurmd", "-D", "-N", name, "-f", str(self.conf))
+        if not self.apart:
+            self._start(name, *daemon)
+            return
+        mounts = [f"mount -t tmpfs -o mode=755 none {path}" for path in self.apart]
+        # Slurm runs a login shell for each job: what that starts is not ours to wait for.
+        mounts.append("{ [ ! -e ~/.bashrc ] || mount --bind /dev/null ~/.bashrc; }")
+        script = " && ".join((*mounts, 'exec "$@"'))
+        self._start(name, "unshare", "-m", "sh", "-c", script, name, *daemon)
 
     def steps(self) -> list[int]:
         """Return the pids of Slurm's own processes for jobs on all nodes."""
@@ -211,14 +226,17 @@ class Slurm:
 
 
 @contextlib.contextmanager
-def a_slurm(nodes: int = NODES, gpus: int = GPUS, settings: str = "") -> Iterator[Slurm]:
+def a_slurm(
+    nodes: int = NODES, gpus: int = GPUS, settings: str = "", apart: Sequence[Path] = ()
+) -> Iterator[Slurm]:
     """Start a Slurm of so many nodes, with so many GPUs each, and end it.
 
-    `settings` are further lines of slurm.conf.
+    `settings` are further lines of slurm.conf. Of each folder in `apart` every node sees one of
+    its own.
     """
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    slurm = Slurm(folder, nodes, gpus, settings)
+    slurm = Slurm(folder, nodes, gpus, settings, apart)
     try:
         slurm.write()
         slurm.start_all()

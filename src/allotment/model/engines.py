@@ -47,7 +47,7 @@ class EngineType(StrEnum):
 
 
 class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An engine as it is configured: `partition` of those of Slurm, the rest of Kubernetes."""
+    """An engine as it is configured: `partition` of those of Slurm, most of Kubernetes."""
 
     name: str
     type: EngineType
@@ -67,6 +67,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """For how long a node is silent until what ran there is taken for dead; 0: never."""
     namespaces: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Whose pods of others are taken, and for whom: TENANT or TENANT/QUEUE, the usual first."""
+    folder: str = ""
+    """Of pilots: on the own disk of each node; '' where nodes share the service's."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

@@ -36,8 +36,9 @@ T = TypeVar("T")
 class HostWorkspace:
     """The folders of jobs, as this host sees them."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, read_s: float = READ_S) -> None:
         self.folders = Folders(root)
+        self._read_s = read_s
         self._making = Threads("folders")
         self._looking = Threads("reports", each=16)
         self._reading = Threads("files")
@@ -85,17 +86,18 @@ class HostWorkspace:
         return identity
 
     async def files(self, left: Left, most: int) -> tuple[Sequence[FileBelow], bool]:
-        return await self._read(left, lambda: files_left(left, most))
+        return await self.read(left, lambda: files_left(left, most))
 
     async def open_file(self, left: Left, path: str) -> OpenFile | None:
-        found = await self._read(left, lambda: open_left(left, path))
+        found = await self.read(left, lambda: open_left(left, path))
         return HostFile(found) if found is not None else None
 
-    async def _read(self, left: Left, work: Callable[[], T]) -> T:
+    async def read(self, left: Left, work: Callable[[], T]) -> T:
+        """Do work on what a job left, in a thread. Raises Rejected if it takes too long."""
         try:
-            return await self._reading.run(left.asked_by, work, READ_S)
+            return await self._reading.run(left.asked_by, work, self._read_s)
         except TimeoutError:
-            raise silent_files(READ_S) from None
+            raise silent_files(self._read_s) from None
 
     async def forget(self, job: JobId) -> None:
         """Remove what a job left below the state folder."""

@@ -32,6 +32,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             tuple(sorted(engine.volumes.items())),
             engine.force_after,
             tuple(sorted((name, tuple(whose)) for name, whose in engine.namespaces.items())),
+            engine.folder,
         )
         for name, engine in shape.engines.items()
     )

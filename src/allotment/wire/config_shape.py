@@ -253,6 +253,7 @@ class EngineShape(Shape):
     partition: NameOrNone = Field(default="", examples=["main"])
     accounts: dict[str, Name] = Field(default={}, examples=["{vision: research}"])
     qos: NameOrNone = Field(default="", examples=["normal"])
+    folder: Path = Field(default="", examples=["/var/lib/allotment"])
     kubeconfig: Word = Field(default="", examples=["/etc/allotment/kubeconfig"])
     context: Word = Field(default="", examples=["gpu-cluster"])
     namespace: NameOrNone = Field(default="", examples=["allotment"])
@@ -267,6 +268,14 @@ class EngineShape(Shape):
             if getattr(self, key) and self.type is not EngineType.SLURM:
                 message = f"is given, and an engine of type {self.type} has no such"
                 raise Amiss(message, "type: slurm", at=(key,))
+        if self.folder and self.type is not EngineType.PILOT:
+            raise Amiss(
+                f"is given, and an engine of type {self.type} has no such",
+                "type: pilot",
+                at=("folder",),
+            )
+        if self.folder and not self.folder.startswith("/"):
+            raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
         of_slurm = self.type in (EngineType.SLURM, EngineType.PILOT)
         if of_slurm and not self.partition:
             raise Amiss(

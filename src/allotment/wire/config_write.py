@@ -80,7 +80,7 @@ def _namespaces(engine: EngineSetup) -> Written:
     return {"namespaces": whose} if whose else {}
 
 
-ENGINE_WORDS = ("partition", "qos", "kubeconfig", "context", "namespace", "image")
+ENGINE_WORDS = ("partition", "qos", "kubeconfig", "context", "namespace", "image", "folder")
 
 
 def _after(force_after_ms: int) -> Written:

@@ -137,7 +137,11 @@ class Engines(msgspec.Struct, frozen=True):
 
                 folder = self._folder_of(setup)
                 return PilotBackend(
-                    folder, setup.partition, mine, divided=lambda: _divided(config())
+                    folder,
+                    setup.partition,
+                    mine,
+                    divided=lambda: _divided(config()),
+                    disk=setup.folder,
                 )
             case EngineType.KUBERNETES:
                 from allotment.backends.kubernetes.backend import (  # noqa: PLC0415

@@ -84,9 +84,20 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
 
 
+def test_a_folder_on_the_nodes_own_disks_is_read_and_written() -> None:
+    text = "engines: {p: {type: pilot, partition: main, folder: /var/lib/allotment}}\n"
+    found = {"p": FOUND["gpus"]}
+    config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
+    assert config.engines[0].folder == "/var/lib/allotment"
+    again = msgspec.json.encode(config_to_wire(config))
+    assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("engines: {a: {type: local, folder: /x}}\n", "an engine of type local has no such"),
+        ("engines: {a: {type: pilot, partition: p, folder: x}}\n", "is no absolute path"),
         ("engines: {a: {type: lsf}}\n", "local, slurm, pilot or kubernetes"),
         ("engines: {a: {type: slurm}}\n", "partition: is missing"),
         ("engines: {a: {type: local, partition: x}}\n", "this machine has none"),

@@ -22,6 +22,7 @@ from allotment.backends.local.device_watch import Known
 from allotment.backends.local.machine import SHARED_FILES, DeviceFiles, real_devices
 from allotment.backends.pilot.door import ADDRESS
 from allotment.backends.pilot.fence import LEFT, REFUSED
+from allotment.backends.pilot.file_messages import FileOp
 from allotment.backends.pilot.messages import (
     PROTOCOL,
     Answer,
@@ -52,6 +53,7 @@ from allotment.backends.pilot.messages import (
     next_frame,
     packed,
 )
+from allotment.backends.pilot.node_files import NodeFiles
 from allotment.model.errors import BackendError
 from allotment.model.health import HealthReport
 from allotment.model.ids import NodeId
@@ -90,6 +92,7 @@ class Agent:
             else {int(device.index): (*paths, *SHARED_FILES) for device, paths in found}
         )
         self._backend = LocalBackend(folder, self._files)
+        self._files_of_jobs = NodeFiles(folder, self._backend)
         if found:
             known: Known = {device.uuid: (HERE, device.index) for device, _ in found}
             self._backend.watch_devices(lambda: known)
@@ -146,7 +149,9 @@ class Agent:
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect and be let in. Raises OSError, ValueError, _NotLetIn."""
-        host, port = (self._folder.parent.parent / ADDRESS).read_text().split()
+        # On a shared disk it is looked up for every dial: a service may move.
+        told = self._note.address or (self._folder.parent.parent / ADDRESS).read_text()
+        host, port = told.split()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # Just this one certificate is believed.
@@ -218,7 +223,7 @@ class Agent:
     async def _launch(self, gang: GangLaunch) -> object:
         return list((await self._backend.launch(gang)).items())
 
-    def _order(self, op: OpenBarrier | Stop | Freeze | Thaw) -> Awaitable[None]:
+    def _order(self, op: OpenBarrier | Stop | Freeze | Thaw | FileOp) -> Awaitable[object]:
         backend = self._backend
         match op:
             case OpenBarrier(keys):
@@ -229,6 +234,8 @@ class Agent:
                 return backend.freeze(key)
             case Thaw(key):
                 return backend.thaw(key)
+            case _:
+                return self._files_of_jobs.do(op)
 
     async def _leave(self) -> None:
         """Agree to end, if nothing runs here. Raises BackendError."""

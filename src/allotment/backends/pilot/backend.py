@@ -16,14 +16,18 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.backend import task_name
 from allotment.backends.local.runner import layout
+from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.door import Door, NotAdmitted, certificate
+from allotment.backends.pilot.fetching import fetch_output
 from allotment.backends.pilot.gres import files_of
 from allotment.backends.pilot.hold import Hold
-from allotment.backends.pilot.leftover import last_words
+from allotment.backends.pilot.leftover import KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.own_disks import NodeDisks
+from allotment.backends.pilot.request import own_folder
 from allotment.backends.pilot.squeue import PilotRow, rows
 from allotment.backends.slurm import client
 from allotment.backends.slurm.client import SlurmNode
@@ -48,6 +52,7 @@ from allotment.service.ports import (
     TaskLaunch,
     TaskUse,
 )
+from allotment.service.workspace import Workspace
 
 log = structlog.get_logger("allot.pilot")
 
@@ -76,6 +81,15 @@ if [ -f "$file" ]; then read -r code < "$file"; rm -f "$file"; fi
 exit "$code"
 """
 """The code of the command goes by a file: srun would add words of its own to what it prints."""
+UNSEEN_ON_TERMINAL = """\
+said=$1; shift
+if [ -t 0 ]; then srun --pty "$@" 2> "$said"
+else srun --error=/dev/fd/3 "$@" 3>&2 2> "$said"; fi
+code=$?
+grep -v '^srun: error: .*: task 0: Exited with exit code ' "$said" >&2; rm -f "$said"
+exit "$code"
+"""
+"""The same where no file of the node's is seen: what srun adds is left out."""
 T = TypeVar("T")
 
 
@@ -90,13 +104,14 @@ class PilotBackend:
     name = "pilot"
     abilities = frozenset(Ability) - {Ability.IMAGES, Ability.PMI, Ability.MPIRUN}
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one a setting
         self,
         state_dir: Path,
         partition: str,
         nodes: Callable[[], Sequence[Node]],
         *,
         divided: Callable[[], Collection[NodeId]] = tuple,
+        disk: str = "",
         idle_s: float = IDLE_S,
         lease_s: float = LEASE_S,
     ) -> None:
@@ -105,6 +120,10 @@ class PilotBackend:
         self._nodes = nodes
         self._divided = divided
         self._idle_s, self._lease_s = idle_s, lease_s
+        self._disk = disk
+        self._disks: NodeDisks | None = None
+        self._launching: set[TaskKey] = set()
+        self._fetching: set[asyncio.Task[None]] = set()
         self._prefix = ""
         self._certificate = ""
         self._sink: Callable[[Report], None] = lambda report: None
@@ -130,6 +149,9 @@ class PilotBackend:
         (self._root / "nodes").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
         self._prefix = self._own_name()
+        if self._disk:
+            root = own_folder(self._disk, self._prefix)
+            self._disks = NodeDisks(root, self._link_of, self._link_to)
         self._certificate = await asyncio.to_thread(certificate, self._root)
         self._match_nodes()
         await asyncio.to_thread(self._find_jobs)
@@ -164,7 +186,8 @@ class PilotBackend:
                 self._holds[name].node = node
             else:
                 folder = self._root / "nodes" / name
-                self._holds[name] = Hold(node, folder, self._prefix, self._partition)
+                own = self._disks.folders.root if self._disks is not None else ""
+                self._holds[name] = Hold(node, folder, self._prefix, self._partition, own)
         for name, hold in list(self._holds.items()):
             hold.is_configured = name in there
             hold.needs_walls = hold.node.id in divided
@@ -185,6 +208,9 @@ class PilotBackend:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.gather(*idle, return_exceptions=True)
+        for fetching in list(self._fetching):
+            fetching.cancel()
+        await asyncio.gather(*self._fetching, return_exceptions=True)
         await self._door.close()
 
     # ── runners that dial in ────────────────────────────────────────────────────────────
@@ -206,6 +232,7 @@ class PilotBackend:
         try:
             with contextlib.suppress(BackendError):
                 await self._catch_up(hold, link)
+                await self._settle_files(hold, link)
             self._tell(hold)
             await listening
         finally:
@@ -220,16 +247,24 @@ class PilotBackend:
         told = await link.call(m.Observe(keys), list[TaskReport])
         for report in told:
             self._hear(hold, report)
-        for key in set(keys) - {report.key for report in told}:
+        self._settle(hold, keys, told)
+
+    def _settle(self, hold: Hold, keys: Iterable[TaskKey], told: Iterable[TaskReport]) -> None:
+        """Forget tasks that their runner does not know: orders that did not arrive."""
+        for key in set(keys) - {report.key for report in told} - self._launching:
+            hold.book.unask(key)
             if not hold.has(key):
-                hold.ended(key)  # An order that did not arrive.
+                hold.ended(key)
 
     def _hear(self, hold: Hold, report: TaskReport | HealthReport) -> None:
         if isinstance(report, HealthReport):
             self._sink(msgspec.structs.replace(report, node=hold.node.id))
             return
+        with contextlib.suppress(OSError):
+            hold.book.hear(report)
         if report.seen is Seen.ENDED:
             hold.ended(report.key)
+            self._fetch(hold, report.key)
         self._sink(report)
 
     # ── holding ─────────────────────────────────────────────────────────────────────────
@@ -290,6 +325,7 @@ class PilotBackend:
             certificate=self._certificate,
             lease_s=self._lease_s,
             devices={str(index): (path,) for index, path in files.items()},
+            address=self._door.address if hold.has_own_disk else "",
         )
 
     async def _lose(self, hold: Hold, why: str) -> None:
@@ -306,7 +342,7 @@ class PilotBackend:
 
     async def _look_behind(self, hold: Hold, keys: Iterable[TaskKey]) -> Sequence[TaskReport]:
         """Read what the runner of a pilot that is over left of some tasks."""
-        return await LocalBackend(hold.folder).observe(list(keys))
+        return await hold.book.of_a_lost_pilot(keys)
 
     async def _cancel_strays(self) -> None:
         """Cancel what we submitted and do not know: from a lost answer, or of a lost book."""
@@ -353,15 +389,22 @@ class PilotBackend:
             hold.live.add(task.key)
             self._where[task.key] = hold
             self._jobs.setdefault(task.key.job, set()).add(hold.node.name)
+        keys = [task.key for task in gang.tasks]
+        self._launching.update(keys)
         try:
+            for key in keys:
+                hold.book.ask(key)
             answer = await link.call(m.Launch(gang), list[tuple[TaskKey, str]])
         except EngineAway:
             raise
-        except BackendError as error:
+        except (BackendError, OSError) as error:
             answer = [(task.key, str(error)) for task in gang.tasks]
-        for key, _ in answer:
-            if not hold.has(key):
-                hold.ended(key)
+        finally:
+            self._launching.difference_update(keys)
+        if answer:
+            refused = tuple(key for key, _ in answer)
+            told = await link.call(m.Observe(refused), list[TaskReport])
+            self._settle(hold, refused, told)
         return dict(answer)
 
     async def _link_up(self, hold: Hold) -> Link:
@@ -433,15 +476,17 @@ class PilotBackend:
         return found
 
     async def _observe_on(self, hold: Hold, keys: list[TaskKey]) -> Sequence[TaskReport]:
-        told = await self._ask_runner(hold, keys)
+        told = asked = await self._ask_runner(hold, keys)
         if told is not None:
             pass
         elif not hold.kept.job or hold.is_over(self._rows):
             told = await self._look_behind(hold, keys)
         else:
-            told = [report for key in keys if (report := last_words(hold.folder, key))]
+            told = [report for key in keys if (report := hold.book.last_words(key))]
         ended = {report.key for report in told if report.seen is Seen.ENDED}
         hold.live |= set(keys) - ended
+        if asked is not None:
+            self._settle(hold, keys, asked)
         return told
 
     async def _ask_runner(self, hold: Hold, keys: list[TaskKey]) -> list[TaskReport] | None:
@@ -457,14 +502,67 @@ class PilotBackend:
         hold = self._hold_of(key)
         if hold is None:
             return LogChunk(b"", max(offset, 0))
-        if hold.link is not None:
+        if hold.link is not None and not hold.kept_folder.is_fetched(key):
             with contextlib.suppress(EngineAway):
                 return await hold.link.call(m.ReadLog(key, stream, offset, size), LogChunk)
-        return await LocalBackend(hold.folder).read_log(key, stream, offset, size)
+        return await hold.book.read_log(key, stream, offset, size)
+
+    # ── nodes with disks of their own ───────────────────────────────────────────────────
+
+    def workspace_of(self, node: str) -> Workspace | None:  # noqa: ARG002 - all alike
+        return self._disks
+
+    def _link_of(self, node: str) -> Link | None:
+        hold = self._holds.get(node)
+        return hold.link if hold is not None else None
+
+    async def _link_to(self, node: str) -> Link:
+        """Return the link to a node, held if it was not. Raises BackendError."""
+        hold = self._holds.get(node)
+        if hold is None:
+            raise BackendError(f"the configuration has no node {node}")
+        return await self._link_up(hold)
+
+    async def _settle_files(self, hold: Hold, link: Link) -> None:
+        """Do what could not be done on a node's own disk while it was away."""
+        if not hold.has_own_disk:
+            return
+        for key in await asyncio.to_thread(hold.kept_folder.unfetched):
+            self._fetch(hold, key)
+        if forgotten := hold.kept_folder.forgotten():
+            await link.call(fm.ForgetFiles(forgotten))
+            hold.kept_folder.set_gone(forgotten)
+
+    def _fetch(self, hold: Hold, key: TaskKey) -> None:
+        """Have the output of a task that ended, before its node may be gone."""
+        if not hold.has_own_disk or hold.kept_folder.is_fetched(key) or hold.link is None:
+            return
+        hold.fetching += 1
+        fetching = asyncio.create_task(self._fetch_output(hold, hold.link, key))
+        self._fetching.add(fetching)
+        fetching.add_done_callback(self._fetching.discard)
+
+    async def _fetch_output(self, hold: Hold, link: Link, key: TaskKey) -> None:
+        try:
+            await fetch_output(link, hold.kept_folder, key)
+        except (BackendError, OSError) as error:
+            log.warning("output of a task cannot be fetched", task=str(key), why=str(error))
+        finally:
+            hold.fetching -= 1
 
     async def forget(self, job: JobId) -> None:
         for name in self._jobs.pop(job, ()):
-            await LocalBackend(self._root / "nodes" / name).forget(job)
+            hold = self._holds.get(name)
+            folder = self._root / "nodes" / name
+            if not self._disk:
+                await SharedFolder(folder).forget(job)
+                continue
+            kept = KeptFolder(folder)
+            await kept.forget(job)
+            if hold is not None and hold.link is not None:
+                with contextlib.suppress(BackendError):
+                    await hold.link.call(fm.ForgetFiles((job,)))
+                    kept.set_gone((job,))
         for key in [key for key in self._where if key.job == job]:
             del self._where[key]
 
@@ -472,13 +570,15 @@ class PilotBackend:
         hold = self._hold_of(key)
         if hold is None or not hold.kept.job:
             raise BackendError(f"the node of task {key} is not held")
-        folder = hold.folder / layout.task_dir(task_name(key))
+        folder = f"{hold.there}/{layout.task_dir(task_name(key))}"
         code = f"{hold.folder}/code.{token_hex(8)}"
-        inside = isolated(ENTER, str(hold.folder), code, str(folder), "--", *argv, bare=True)
+        on_node = "" if hold.has_own_disk else code
+        inside = isolated(ENTER, hold.there, on_node, folder, "--", *argv, bare=True)
+        script = UNSEEN_ON_TERMINAL if hold.has_own_disk else ON_TERMINAL
         conf = os.environ.get("SLURM_CONF", "")
         return [
             "/usr/bin/env", *([f"SLURM_CONF={conf}"] if conf else []),
-            "/bin/sh", "-c", ON_TERMINAL, "srun", code, f"--jobid={hold.kept.job}", *STEP,
+            "/bin/sh", "-c", script, "srun", code, f"--jobid={hold.kept.job}", *STEP,
             *inside,
         ]  # fmt: skip
 

@@ -74,6 +74,8 @@ class Door:
         self._meet = meet
         self._server: asyncio.Server | None = None
         self._meetings: set[asyncio.Task[None]] = set()
+        self.address = ""
+        """Host and port, once it is open."""
 
     async def open(self, towards: Sequence[str]) -> None:
         """Listen where the nodes reach us; write the address down. Raises BackendError."""
@@ -81,16 +83,30 @@ class Door:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.load_cert_chain(self._folder / CERTIFICATE, self._folder / KEY)
         host = own_address(towards)
-        try:
-            self._server = await asyncio.start_server(
-                self._take, host, 0, ssl=context, backlog=1024
-            )
-        except OSError as error:
-            raise BackendError(f"runners cannot dial {host}: {error.strerror}") from error
-        port = self._server.sockets[0].getsockname()[1]
+        for port in (self._last_port(host), 0):
+            try:
+                self._server = await asyncio.start_server(
+                    self._take, host, port, ssl=context, backlog=1024
+                )
+                break
+            except OSError as error:
+                if not port:
+                    raise BackendError(
+                        f"runners cannot dial {host}: {error.strerror}"
+                    ) from error
+        assert self._server is not None
+        self.address = f"{host} {self._server.sockets[0].getsockname()[1]}"
         part = self._folder / f"{ADDRESS}.part"
-        part.write_text(f"{host} {port}\n")
+        part.write_text(f"{self.address}\n")
         part.rename(self._folder / ADDRESS)
+
+    def _last_port(self, host: str) -> int:
+        """Return where runners that cannot look it up still dial; 0 if that is elsewhere."""
+        try:
+            was, port = (self._folder / ADDRESS).read_text().split()
+        except (OSError, ValueError):
+            return 0
+        return int(port) if was == host and port.isdecimal() else 0
 
     async def close(self) -> None:
         if self._server is not None:

@@ -33,9 +33,12 @@ def main() -> NoReturn:
         enter.main()
     _, status = os.waitpid(pid, 0)
     code = os.waitstatus_to_exitcode(status)
+    code = code if code >= 0 else 128 - code
+    if not file:  # The service does not see this disk: srun hands the code on.
+        sys.exit(code)
     part = f"{file}.part"
     with open(part, "w", encoding="ascii") as said:
-        said.write(f"{code if code >= 0 else 128 - code}\n")
+        said.write(f"{code}\n")
     os.rename(part, file)
     sys.exit(0)
 

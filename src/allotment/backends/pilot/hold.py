@@ -17,7 +17,7 @@ import structlog
 
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.door import NotAdmitted, is_same
-from allotment.backends.pilot.leftover import was_launched
+from allotment.backends.pilot.leftover import Book, KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.request import name_of, options_of, script_of
 from allotment.backends.pilot.squeue import PilotRow
@@ -35,6 +35,7 @@ log = structlog.get_logger("allot.pilot")
 
 FENCE = "allotment.backends.pilot.fence"
 AGENT = "allotment.backends.pilot.agent"
+OWN_FOLDER = "allotment.backends.pilot.own_folder"
 KEPT = "pilot.json"
 ISOLATION = "isolation.json"
 """What keeps tasks apart on the node, as its runner said last: `allot doctor` reads it."""
@@ -64,9 +65,19 @@ class Kept(msgspec.Struct, frozen=True):
 class Hold:
     """One node of the partition."""
 
-    def __init__(self, node: Node, folder: Path, prefix: str, partition: str) -> None:
+    def __init__(
+        self, node: Node, folder: Path, prefix: str, partition: str, own_folder: str = ""
+    ) -> None:
+        """`own_folder` is on the node's own disk; '' where it shares `folder` with us."""
         self.node = node
         self.folder = folder
+        self.there = own_folder or str(folder)
+        """The node's folder, as the node sees it."""
+        self.has_own_disk = bool(own_folder)
+        self.kept_folder = KeptFolder(folder)
+        self.book: Book = self.kept_folder if own_folder else SharedFolder(folder)
+        self.fetching = 0
+        """How many tasks' output is about to be fetched."""
         self._prefix = prefix
         self._partition = partition
         self.live: set[TaskKey] = set()
@@ -115,7 +126,7 @@ class Hold:
 
     def has(self, key: TaskKey) -> bool:
         """Whether a task was ever launched here."""
-        return was_launched(self.folder, key)
+        return self.book.has(key)
 
     def ended(self, key: TaskKey) -> None:
         """Note that a task is over."""
@@ -251,7 +262,13 @@ class Hold:
         self, rows: Mapping[str, PilotRow], found: SlurmNode | None, idle_s: float
     ) -> bool:
         """Whether the node is to be given back: idle, renewed, or taken out of service."""
-        if self.live or self._is_leaving or not self.kept.is_asked_for or self.link is None:
+        if (
+            self.live
+            or self.fetching
+            or self._is_leaving
+            or not self.kept.is_asked_for
+            or self.link is None
+        ):
             return False
         closed = slurm_report(self.node, found).closed if found is not None else ""
         row = rows.get(self.job_name)
@@ -268,14 +285,17 @@ class Hold:
             is_asked_for=True,
         )  # fmt: skip
         script = self.folder / "pilot.sh"
-        agent = json.dumps(isolated(AGENT, str(self.folder)))
-        fence = isolated(FENCE, str(self.folder), agent, bare=True)
+        agent = json.dumps(isolated(AGENT, self.there))
+        fence = isolated(FENCE, self.there, agent, bare=True)
+        if self.has_own_disk:
+            fence = isolated(OWN_FOLDER, self.there, self.node.name, *fence, bare=True)
         try:
             script.unlink(missing_ok=True)
             fd = os.open(script, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(script_of(fence, note(self)))
-            options = options_of(self.node, self.job_name, self._partition, str(self.folder))
+            log_to = "" if self.has_own_disk else self.there
+            options = options_of(self.node, self.job_name, self._partition, log_to)
             number = await client.submit(options, str(script))
             if not self.kept.job:
                 self._keep(job=number)

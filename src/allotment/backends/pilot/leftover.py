@@ -1,29 +1,192 @@
-"""What a runner that cannot be asked wrote of a task, read from the shared disk.
+"""What the service can read of a node's tasks without its runner.
 
-Whether it is still at it is not to be seen from here: a lock taken on another machine may not
-show. So a task runs, for us, until its status says that it ended, or its pilot is over.
+Whether a runner is still at it is not to be seen from here: a lock taken on another machine
+may not show. So a task runs, for us, until its last words say that it ended, or its pilot is
+over.
 """
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from allotment.backends.local.backend import task_name
+import msgspec
+
+from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
 from allotment.backends.status import report_of, status_from
-from allotment.model.ids import TaskKey
-from allotment.model.reports import TaskReport
+from allotment.model.diagnosis import Exit
+from allotment.model.ids import JobId, TaskKey
+from allotment.model.reports import Seen, TaskReport
+from allotment.rights.removing import remove
+from allotment.service.ports import LogChunk
+
+REPORT, FETCHED, FORGOTTEN = "report.json", "fetched", "forgotten"
 
 
-def last_words(folder: Path, key: TaskKey) -> TaskReport | None:
-    """Return a task's state when its runner last wrote; None before it first did."""
-    try:
-        status = status_from(
-            (folder / layout.task_dir(task_name(key)) / layout.STATUS).read_bytes()
-        )
-    except OSError:
-        return None
-    return report_of(key, status) if status is not None else None
+class Book(Protocol):
+    """What is known of the tasks of one node."""
+
+    def has(self, key: TaskKey) -> bool:
+        """Whether a task was ever launched there."""
+        ...
+
+    def ask(self, key: TaskKey) -> None:
+        """Note that a task is about to be launched there. Raises OSError."""
+        ...
+
+    def unask(self, key: TaskKey) -> None:
+        """Note that it was not."""
+        ...
+
+    def hear(self, report: TaskReport) -> None:
+        """Note what the runner says."""
+        ...
+
+    def last_words(self, key: TaskKey) -> TaskReport | None:
+        """Return a task's state when its runner last wrote; None before it first did."""
+        ...
+
+    async def of_a_lost_pilot(self, keys: Iterable[TaskKey]) -> Sequence[TaskReport]:
+        """Return how tasks ended whose pilot is over."""
+        ...
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk: ...
+
+    async def forget(self, job: JobId) -> None: ...
 
 
-def was_launched(folder: Path, key: TaskKey) -> bool:
-    """Whether a task was ever taken on there."""
-    return (folder / layout.task_dir(task_name(key)) / layout.CLAIM).exists()
+class SharedFolder:
+    """The node's folder itself, on a disk that the service sees: its runner writes there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def has(self, key: TaskKey) -> bool:
+        return (self._of(key) / layout.CLAIM).exists()
+
+    def ask(self, key: TaskKey) -> None:
+        """The runner's claim says it."""
+
+    def unask(self, key: TaskKey) -> None:
+        """The runner's claim says it."""
+
+    def hear(self, report: TaskReport) -> None:
+        """The runner wrote it."""
+
+    def last_words(self, key: TaskKey) -> TaskReport | None:
+        try:
+            status = status_from((self._of(key) / layout.STATUS).read_bytes())
+        except OSError:
+            return None
+        return report_of(key, status) if status is not None else None
+
+    async def of_a_lost_pilot(self, keys: Iterable[TaskKey]) -> Sequence[TaskReport]:
+        return await LocalBackend(self._folder).observe(list(keys))
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        return await LocalBackend(self._folder).read_log(key, stream, offset, size)
+
+    async def forget(self, job: JobId) -> None:
+        await LocalBackend(self._folder).forget(job)
+
+    def _of(self, key: TaskKey) -> Path:
+        return self._folder / layout.task_dir(task_name(key))
+
+
+class KeptFolder:
+    """What the service keeps of a node whose disk it does not see: reports, and output.
+
+    Output of a task that ended is fetched, so that it is there when the node is not.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def has(self, key: TaskKey) -> bool:
+        return self._of(key).exists()
+
+    def ask(self, key: TaskKey) -> None:
+        self._of(key).mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def unask(self, key: TaskKey) -> None:
+        remove(None, str(self._of(key)))
+
+    def hear(self, report: TaskReport) -> None:
+        path = self._of(report.key) / REPORT
+        part = path.with_suffix(".part")
+        part.write_bytes(msgspec.json.encode(report))
+        part.rename(path)
+
+    def last_words(self, key: TaskKey) -> TaskReport | None:
+        try:
+            return msgspec.json.decode((self._of(key) / REPORT).read_bytes(), type=TaskReport)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    async def of_a_lost_pilot(self, keys: Iterable[TaskKey]) -> Sequence[TaskReport]:
+        return [self._end(key) for key in keys if self.has(key)]
+
+    def _end(self, key: TaskKey) -> TaskReport:
+        last = self.last_words(key)
+        if last is not None and last.seen is Seen.ENDED:
+            return last
+        return TaskReport(key, Seen.ENDED, last.pid if last else 0, exit=Exit(lost=True))
+
+    async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        return read_output(self._of(key), stream, offset, size)
+
+    def is_fetched(self, key: TaskKey) -> bool:
+        """Whether all output of a task is here."""
+        return (self._of(key) / FETCHED).exists()
+
+    def unfetched(self) -> list[TaskKey]:
+        """Return the tasks that ended, and whose output is not all here."""
+        found: list[TaskKey] = []
+        for path in (self._folder / layout.TASKS).glob(f"*/*/*/{REPORT}"):
+            if (path.parent / FETCHED).exists():
+                continue
+            try:
+                report = msgspec.json.decode(path.read_bytes(), type=TaskReport)
+            except (OSError, msgspec.DecodeError):
+                continue
+            if report.seen is Seen.ENDED:
+                found.append(report.key)
+        return found
+
+    def keep_output(self, key: TaskKey, stream: str, data: bytes, start: int) -> None:
+        """Add a piece of output, in a file of its own where some before it is missing."""
+        folder = self._of(key)
+        for path in (folder / f"{stream}.log", *folder.glob(f"{stream}.tail.*")):
+            begins = int(path.suffix[1:]) if path.suffix != ".log" else 0
+            if (begins + path.stat().st_size if path.exists() else 0) == start:
+                break
+        else:
+            path = folder / f"{stream}.tail.{start}"
+        with path.open("ab") as file:
+            file.write(data)
+
+    def set_fetched(self, key: TaskKey) -> None:
+        """Note that all output of a task is here."""
+        (self._of(key) / FETCHED).touch()
+
+    async def forget(self, job: JobId) -> None:
+        """Remove what is here of a job, and note that the node is to do so."""
+        remove(None, str(self._folder / layout.TASKS / str(job)))
+        note = self._folder / FORGOTTEN / str(job)
+        note.parent.mkdir(mode=0o700, exist_ok=True)
+        note.touch()
+
+    def forgotten(self) -> tuple[JobId, ...]:
+        """Return the jobs of which the node may still have files."""
+        folder = self._folder / FORGOTTEN
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return tuple(JobId(int(name)) for name in sorted(names) if name.isdecimal())
+
+    def set_gone(self, jobs: Iterable[JobId]) -> None:
+        """Note that the node has no file of these any more."""
+        for job in jobs:
+            (self._folder / FORGOTTEN / str(job)).unlink(missing_ok=True)
+
+    def _of(self, key: TaskKey) -> Path:
+        return self._folder / layout.task_dir(task_name(key))

@@ -9,6 +9,7 @@ import struct
 
 import msgspec
 
+from allotment.backends.pilot.file_messages import FileOp
 from allotment.model.health import HealthReport
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import Millis
@@ -38,6 +39,8 @@ class Note(msgspec.Struct, frozen=True):
     session: str = ""
     """Made by the pilot: by it the service knows it again."""
     job: str = ""
+    address: str = ""
+    """Where the service listens; '' where the node finds that on the shared disk."""
     fence: str = ""
     """What keeps its processes together: `namespaces`, or as `processes` that are adopted."""
 
@@ -182,6 +185,7 @@ Op = (
     | DeviceUses
     | Leave
     | Ping
+    | FileOp
 )
 
 

@@ -17,7 +17,10 @@ def name_of(prefix: str, node: str, epoch: int) -> str:
 
 
 def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
-    """Return the options of `sbatch`: all of this node, for as long as is allowed."""
+    """Return the options of `sbatch`: all of this node, for as long as is allowed.
+
+    Without a folder that Slurm sees from the start, the pilot writes its log itself.
+    """
     options = [
         f"--job-name={name}",
         f"--comment=allotment holds node {node.name}",
@@ -30,7 +33,7 @@ def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
         "--no-requeue",
         "--export=NIL",
         "--chdir=/",
-        f"--output={folder}/pilot.log",
+        f"--output={f'{folder}/pilot.log' if folder else '/dev/null'}",
         "--open-mode=append",
     ]
     counts: dict[str, int] = {}
@@ -43,6 +46,11 @@ def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
         )
         options.append(f"--gres={','.join(all_of_it)}")
     return options
+
+
+def own_folder(disk: str, prefix: str) -> str:
+    """Return a node's folder on a disk of its own: each service has another there."""
+    return f"{disk.rstrip('/')}/{prefix}"
 
 
 def script_of(fence: Sequence[str], note: Note) -> str:

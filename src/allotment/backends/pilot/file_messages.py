@@ -1,0 +1,78 @@
+"""What a service asks the agent of a node whose disk it does not see."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from allotment.model.ids import JobId
+from allotment.service.batch.files import File
+from allotment.service.workspace import FileBelow, JobFolders, Left, Watched
+
+PIECE = 1 << 20
+"""So much of a file is sent at once, at most."""
+LONGEST_LIST = 16 << 20
+"""Bytes of all paths in one list."""
+
+
+class MakeFolders(msgspec.Struct, frozen=True, tag="make_folders"):
+    """Answered with nothing."""
+
+    wanted: JobFolders
+
+
+class WriteFiles(msgspec.Struct, frozen=True, tag="write_files"):
+    """Answered with nothing."""
+
+    job: JobId
+    files: Mapping[str, File]
+
+
+class LookAt(msgspec.Struct, frozen=True, tag="look_at"):
+    """Answered with Changed files."""
+
+    watched: tuple[Watched, ...]
+
+
+class ListFiles(msgspec.Struct, frozen=True, tag="list_files"):
+    """Answered with a Listing."""
+
+    left: Left
+    most: int
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """Files that an attempt left on a node."""
+
+    files: tuple[FileBelow, ...]
+    is_all: bool
+
+
+class ReadFile(msgspec.Struct, frozen=True, tag="read_file"):
+    """Answered with a Part."""
+
+    left: Left
+    path: str
+    offset: int
+    size: int
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A piece of a file; of one that cannot be read, why."""
+
+    data: bytes = b""
+    size: int = 0
+    """Of the whole file."""
+    inode: int = 0
+    """A file that is replaced meanwhile has another."""
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+
+
+class ForgetFiles(msgspec.Struct, frozen=True, tag="forget_files"):
+    """Remove all that some jobs left on the node. Answered with nothing."""
+
+    jobs: tuple[JobId, ...]
+
+
+FileOp = MakeFolders | WriteFiles | LookAt | ListFiles | ReadFile | ForgetFiles

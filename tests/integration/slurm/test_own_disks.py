@@ -1,0 +1,182 @@
+"""Pilots on nodes that do not see the service's disk: what jobs leave is asked of the nodes.
+
+Each node of this Slurm has a mount namespace, in which both the folder of the service and the
+node's own folder are empty ones of its own: what went by a shared disk would not be there.
+"""
+
+import pwd
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.cluster import until
+from tests.support.on_pilots import Piloted
+from tests.support.on_slurm import as_nobody, shell
+from tests.support.slurm import TOOLS, a_slurm
+
+pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl", "unshare")]
+
+NOBODY = pwd.getpwnam("nobody").pw_uid
+CONFIG = """\
+engines:
+  gpus: {{type: pilot, partition: main, folder: {disk}/pilots}}
+nodes:
+- {{names: [n1, n2], cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {{type: a100, count: 4}}}}
+tenants: {{lab: {{}}}}
+"""
+
+
+class OwnDisks(Piloted):
+    """A service that sees no disk of its nodes."""
+
+    def up(self) -> None:
+        done = self.allot("up", "--config", str(self.config))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def fetched(self, job: int, path: str, attempt: int = 1) -> bytes:
+        """Return a file that a job left, as the API gives it."""
+        status, body = self.ask("GET", f"/v1/jobs/{job}/outputs/{attempt}/{path}")
+        assert status == 200, body
+        return body
+
+    def node_of(self, job: int) -> str:
+        return self.job(job)["attempts"][0]["tasks"][0]["node"]
+
+    def outputs(self, job: int) -> list[str]:
+        return [file["path"] for file in self.get(f"/v1/jobs/{job}/outputs")["items"]]
+
+
+@contextmanager
+def a_folder(name: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix=f"allot-{name}-", dir="/var/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[OwnDisks]:
+    with a_folder("ours") as ours, a_folder("disk") as disk, a_slurm(apart=(ours, disk)) as up:
+        (ours / "state").mkdir()
+        running = OwnDisks(ours / "state", up, CONFIG.format(disk=disk))
+        running.up()
+        try:
+            yield running
+        finally:
+            running.down()
+            up.clear()
+        assert not list(disk.iterdir()), "the node's folder was made on the service's disk"
+
+
+@pytest.fixture
+def cluster(service: OwnDisks) -> Iterator[OwnDisks]:
+    service.until_held()
+    yield service
+    service.clear()
+
+
+def test_output_and_files_of_a_job_come_from_its_node(cluster: OwnDisks) -> None:
+    script = "echo to stdout; echo to stderr >&2; echo weights > $ALLOT_OUTPUT_DIR/model.pt"
+    job = cluster.submit(shell(script))
+    cluster.wait_for(job, "succeeded")
+    assert "to stdout" in cluster.output(job)
+    assert cluster.outputs(job) == ["model.pt"]
+    assert cluster.fetched(job, "model.pt") == b"weights\n"
+    assert not list(cluster.state.glob("outputs/*")), "the service's own disk was used"
+
+
+def test_a_gang_leaves_its_files_on_all_its_nodes(cluster: OwnDisks) -> None:
+    script = (
+        "echo $RANK > $ALLOT_OUTPUT_DIR/same; echo $RANK > $ALLOT_OUTPUT_DIR/of-$RANK; "
+        "[ $RANK = 1 ] || echo '{\"step\": 7}' > $ALLOT_PROGRESS_FILE; "
+        "while [ ! -e $ALLOT_OUTPUT_DIR/end ]; do sleep 0.1; done"
+    )
+    job = cluster.submit(shell(script, count=2, resources={"gpu": 4}))
+    cluster.wait_for(job, "running")
+    tasks = cluster.job(job)["attempts"][0]["tasks"]
+    assert {task["node"] for task in tasks} == {"n1", "n2"}
+    until(lambda: cluster.outputs(job) == ["of-0", "of-1", "same"], "both nodes' files")
+    assert cluster.fetched(job, "same") == b"0\n"
+    assert cluster.fetched(job, "of-1") == b"1\n"
+    until(lambda: (cluster.job(job)["progress"] or {}).get("step") == 7, "its progress")
+    assert cluster.job(job)["checkpoint"] is None
+
+
+def test_jobs_run_on_while_the_service_is_away(cluster: OwnDisks) -> None:
+    job = cluster.submit(shell("echo begun; sleep 4; echo over"))
+    until(lambda: "begun" in cluster.output(job), "the job to begin")
+    held = cluster.pilots()
+    cluster.kill()
+    cluster.up()
+    cluster.wait_for(job, "succeeded")
+    until(lambda: "over" in cluster.output(job), "the rest of its output")
+    assert cluster.pilots() == held, "the runners dialled again, at the same address"
+
+
+def test_output_stays_when_its_node_is_gone(cluster: OwnDisks) -> None:
+    line = "x" * 99
+    job = cluster.submit(shell(f"yes {line} | head -n 20000; touch $ALLOT_OUTPUT_DIR/a"))
+    cluster.wait_for(job, "succeeded")
+    node = cluster.node_of(job)
+    drain = ("scontrol", "update", f"nodename={node}", "reason=test")
+    cluster.slurm.say(*drain, "state=drain")
+    try:
+        until(lambda: node not in cluster.pilots(), "the node to be given back")
+        assert cluster.output(job) == f"{line}\n" * 20000
+        status, body = cluster.ask("GET", f"/v1/jobs/{job}/outputs")
+        assert status == 503
+        assert f"disk of node {node}, which is not held now" in str(body)
+    finally:
+        cluster.slurm.say(*drain, "state=resume")
+    both = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
+    cluster.wait_for(both, "succeeded")
+    assert cluster.outputs(job) == ["a"]
+
+
+def test_an_attempt_that_lost_its_node_is_tried_again(cluster: OwnDisks) -> None:
+    job = cluster.submit(shell('[ "$ALLOT_ATTEMPT" = 2 ] || sleep 600'))
+    cluster.wait_for(job, "running")
+    node = cluster.node_of(job)
+    cluster.slurm.say("scancel", cluster.pilots()[node])
+    cluster.wait_for(job, "succeeded")
+    assert len(cluster.job(job)["attempts"]) == 2
+
+
+def test_a_command_beside_a_task_ends_with_its_own_code(cluster: OwnDisks) -> None:
+    job = cluster.submit(shell("sleep 600"))
+    cluster.wait_for(job, "running")
+    done = cluster.allot("exec", str(job), "--", "sh", "-c", "echo $ALLOT_JOB_ID; exit 7")
+    assert (done.stdout, done.returncode) == (f"{job}\n", 7), done.stderr
+
+
+def test_a_batch_script_has_its_programs_on_the_node(cluster: OwnDisks, tmp_path: Path) -> None:
+    script = tmp_path / "two.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --ntasks=2\nsrun sh -c 'echo rank $SLURM_PROCID'\n")
+    done = cluster.allot("submit", str(script))
+    assert done.returncode == 0, done.stderr
+    job = max(row["id"] for row in cluster.get("/v1/jobs")["items"])
+    cluster.wait_for(job, "succeeded")
+    assert sorted(cluster.output(job).splitlines()) == ["rank 0", "rank 1"]
+
+
+def test_files_are_made_and_read_as_their_user(cluster: OwnDisks) -> None:
+    done = as_nobody(cluster, "run", "--", "sh", "-c", "id -u; echo a > $ALLOT_OUTPUT_DIR/own")
+    assert done.stdout.strip() == str(NOBODY), done.stderr
+    job = max(row["id"] for row in cluster.get("/v1/jobs")["items"])
+    assert cluster.fetched(job, "own") == b"a\n"
+    link = cluster.submit(
+        shell("ln -s /etc/passwd $ALLOT_OUTPUT_DIR/link; mkfifo $ALLOT_OUTPUT_DIR/p")
+    )
+    cluster.wait_for(link, "succeeded")
+    assert cluster.outputs(link) == []
+    for name in ("link", "p", "none"):
+        status, body = cluster.ask("GET", f"/v1/jobs/{link}/outputs/1/{name}")
+        assert status == 404, body
+
+
+def test_a_job_whose_checkpoint_would_stay_behind_is_refused(cluster: OwnDisks) -> None:
+    status, body = cluster.ask("POST", "/v1/jobs", shell("true", checkpoint={"every": "1min"}))
+    assert status == 501, body
+    assert "disks of their own" in str(body)

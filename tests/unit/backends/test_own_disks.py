@@ -1,0 +1,147 @@
+"""Nodes with disks of their own: their folder, what is kept of them, and what they answer."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.runner import layout
+from allotment.backends.pilot import file_messages as fm
+from allotment.backends.pilot.leftover import KeptFolder
+from allotment.backends.pilot.node_files import NodeFiles, bounded
+from allotment.backends.pilot.own_folder import open_own, owner_of
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.workspace import FileBelow, Left
+
+KEY = TaskKey(JobId(7), AttemptNo(1), TaskIndex(0))
+
+
+def left(folder: Path) -> Left:
+    return Left(str(folder), ("n1",), None, None, "me", "me")
+
+
+def test_a_folder_on_a_nodes_disk_is_made_and_is_of_that_node(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    before = os.umask(0o077)
+    try:
+        fd = open_own(str(folder))
+    finally:
+        os.umask(before)
+    assert folder.stat().st_mode & 0o777 == 0o711
+    assert folder.parent.stat().st_mode & 0o777 == 0o711
+    assert owner_of(fd, "n1") == "n1"
+    assert owner_of(fd, "n1") == "n1"
+    assert owner_of(fd, "n2") == "n1", "a disk that two nodes share is no own disk"
+    os.close(fd)
+
+
+def test_a_folder_that_others_could_lay_or_change_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        open_own(f"{tmp_path}/link/pilots")
+    assert not list((tmp_path / "real").iterdir())
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(PermissionError, match="changed by other users"):
+        open_own(f"{tmp_path}/open/pilots")
+
+
+@pytest.mark.needs_root
+def test_a_folder_of_another_users_is_not_used(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    os.chown(tmp_path / "theirs", 64002, 64002)
+    with pytest.raises(PermissionError, match="another user's"):
+        open_own(f"{tmp_path}/theirs/pilots")
+
+
+def test_what_a_lost_node_said_last_is_kept(tmp_path: Path) -> None:
+    kept = KeptFolder(tmp_path)
+    assert not kept.has(KEY)
+    kept.ask(KEY)
+    assert kept.has(KEY)
+    assert kept.last_words(KEY) is None
+    kept.hear(TaskReport(KEY, Seen.RUNNING, 4711))
+    assert kept.last_words(KEY) == TaskReport(KEY, Seen.RUNNING, 4711)
+    (end,) = asyncio.run(kept.of_a_lost_pilot([KEY]))
+    assert end.seen is Seen.ENDED
+    assert end.exit is not None
+    assert end.exit.lost
+    kept.hear(TaskReport(KEY, Seen.ENDED, 4711))
+    assert kept.unfetched() == [KEY]
+    kept.set_fetched(KEY)
+    assert kept.unfetched() == []
+    kept.unask(KEY)
+    assert not kept.has(KEY)
+
+
+def test_output_with_a_gap_is_kept_with_it(tmp_path: Path) -> None:
+    kept = KeptFolder(tmp_path)
+    kept.ask(KEY)
+    for data, start in ((b"one ", 0), (b"two ", 4), (b"nine ", 100), (b"ten", 105)):
+        kept.keep_output(KEY, "stdout", data, start)
+
+    async def read() -> list[tuple[bytes, int]]:
+        found, offset = list[tuple[bytes, int]](), 0
+        while (chunk := await kept.read_log(KEY, "stdout", offset, 100)).data:
+            found.append((chunk.data, chunk.next))
+            offset = chunk.next
+        return found
+
+    assert asyncio.run(read()) == [(b"one two ", 8), (b"nine ten", 108)]
+
+
+def test_a_forgotten_job_is_removed_here_and_on_its_node(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    kept = KeptFolder(ours)
+    kept.ask(KEY)
+    for name in ("outputs/7/attempt-1", "checkpoints/7", layout.task_dir(task_name(KEY))):
+        (theirs / name).mkdir(parents=True)
+    (theirs / "outputs/8").mkdir()
+
+    async def story() -> None:
+        await kept.forget(JobId(7))
+        assert kept.forgotten() == (7,)
+        node = NodeFiles(theirs, LocalBackend(theirs))
+        await node.do(fm.ForgetFiles(kept.forgotten()))
+        kept.set_gone((JobId(7),))
+
+    asyncio.run(story())
+    assert not kept.has(KEY)
+    assert kept.forgotten() == ()
+    there = sorted(path.name for path in theirs.glob("*/*"))
+    assert there == ["8"]
+
+
+def test_a_file_is_read_by_pieces_and_never_past_a_link(tmp_path: Path) -> None:
+    out = tmp_path / "outputs"
+    out.mkdir()
+    (out / "model").write_bytes(b"0123456789")
+    (out / "link").symlink_to("/etc/passwd")
+    os.mkfifo(out / "pipe")
+
+    async def read(path: str, offset: int, size: int) -> fm.Part:
+        node = NodeFiles(tmp_path, LocalBackend(tmp_path))
+        part = await node.do(fm.ReadFile(left(out), path, offset, size))
+        assert isinstance(part, fm.Part)
+        return part
+
+    part = asyncio.run(read("model", 4, 3))
+    assert (part.data, part.size, part.code) == (b"456", 10, "")
+    for name in ("link", "pipe", "none", "../outputs/model", "/etc/passwd"):
+        part = asyncio.run(read(name, 0, 10))
+        assert (part.data, part.code) == (b"", "not_found")
+
+
+def test_a_list_fits_into_one_answer() -> None:
+    many = tuple(FileBelow("x" * 4000 + str(n), 1, 1) for n in range(5000))
+    listing = bounded(many, is_all=True)
+    assert not listing.is_all
+    assert sum(len(file.path) for file in listing.files) <= fm.LONGEST_LIST
+    odd = bounded((FileBelow("caf\udce9", 1, 1),), is_all=True)
+    assert odd.files[0].path.isprintable()
+    assert odd.is_all
