@@ -233,6 +233,10 @@ class Cluster:
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
         """Let a gang stand differently in its line: it got to run only now."""
+        if gang.least and gang.standing.starting:
+            # Once it runs it can give up tasks that others wait for.
+            self.memos.blocked.clear()
+            self.pending.look_again()
         if self.rescheduler is not None:
             self.rescheduler.order.leave(gang)
         self._stand(gang, standing)

@@ -107,6 +107,11 @@ class Pending:
             self._classes.moved(standing.shape, key, group[0])
         return standing
 
+    def look_again(self) -> None:
+        """Count every waiting job as if it came now: what kept it back may do so no longer."""
+        self.came.update(self._groups)
+        self.arrivals += 1
+
     def again(self, job: Standing, now: Instant) -> None:
         """Let a job stand anew: it has not left its queue."""
         if self.overtaking is not None and (counted := self.overtaking.of(job.id)) is not None:

@@ -283,3 +283,16 @@ def test_a_queue_reclaims_surplus_of_a_gang_that_another_cannot_do_without(
     world.do(c.CancelJob(beyond))
     world.cycle()
     assert staying(world, lent_to) == 4, "and never below what its queue is guaranteed"
+
+
+def test_a_job_that_came_while_a_gang_started_has_its_surplus_once_it_runs() -> None:
+    config = tree("a: {guaranteed: {gpu: 4}}, c: {guaranteed: {gpu: 4}}", 8, nodes=1)
+    world = World(msgspec.structs.replace(config, nodes=(a_node(0, 8, "V100"),)))
+    lent_to = world.submit(elastic(2, 8).of("lab", "a"))
+    world.cycle()
+    guaranteed = world.submit(a_job().gpus(3).of("lab", "c"))
+    world.cycle()
+    assert (staying(world, lent_to), world.is_(guaranteed)) == (8, JobState.QUEUED)
+    world.runs(lent_to)
+    world.cycle()
+    assert staying(world, lent_to) == 5
