@@ -15,6 +15,7 @@ from allotment.api.http_stats import HttpStats
 from allotment.api.problems import handlers
 from allotment.api.routers import (
     cluster,
+    code,
     config,
     estimates,
     events,
@@ -27,6 +28,7 @@ from allotment.api.routers import (
     terminal,
 )
 from allotment.api.routers import service as service_router
+from allotment.api.routers.send_code import SendCode
 from allotment.api.routers.submit import Submit
 from allotment.service.service import Service
 
@@ -39,6 +41,7 @@ ROUTERS = (
     terminal.router,
     cluster.router,
     images.router,
+    code.router,
     reservations.router,
     config.router,
     statistics.router,
@@ -75,6 +78,8 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
     app.state.stopping = asyncio.Event()
     submit = Submit(service, fair_use, app.state.stopping)
     app.add_route("/v1/jobs", submit, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    send_code = SendCode(service)
+    app.add_route("/v1/code:send", send_code, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
     for router in ROUTERS:
         app.include_router(router)
     return app

@@ -22,11 +22,11 @@ class Gone(Exception):
     """The client went away before its request was complete."""
 
 
-def too_large() -> Rejected:
+def too_large(most: int = MOST_BYTES) -> Rejected:
     """Return the refusal of a body over the limit."""
     return Rejected(
         Code.TOO_LARGE,
-        f"The body is larger than {show_bytes(MOST_BYTES)}.",
+        f"The body is larger than {show_bytes(most)}.",
         "Keep data in files that the job reads, and give their paths.",
     )
 
@@ -40,7 +40,7 @@ async def read_body(
     """
     for name, value in headers:
         if name == b"content-length" and value.isdigit() and int(value[:18]) > most:
-            raise too_large()
+            raise too_large(most)
     try:
         async with asyncio.timeout(PATIENCE_S):
             return await _all_of(receive, most)
@@ -57,7 +57,7 @@ async def _all_of(receive: Receive, most: int) -> bytes:
     body: bytes = message.get("body", b"")
     if message["type"] == "http.request" and not message.get("more_body"):
         if len(body) > most:
-            raise too_large()
+            raise too_large(most)
         return body
     parts = [body]
     size = len(body)
@@ -67,7 +67,7 @@ async def _all_of(receive: Receive, most: int) -> bytes:
         parts.append(part)
         size += len(part)
         if size > most:
-            raise too_large()
+            raise too_large(most)
     if message["type"] != "http.request":
         raise Gone
     return b"".join(parts)

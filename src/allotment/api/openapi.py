@@ -19,6 +19,8 @@ from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
 from allotment.service.cells_view import CellTree
+from allotment.service.code.manifest import Manifest
+from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeView, CodeWanted
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
@@ -50,6 +52,12 @@ MODELS = (
     views.Health,
     HardwareView,
     HealthNote,
+    CodeRoom,
+    CodeNote,
+    CodeWanted,
+    CodeTaken,
+    CodeView,
+    Manifest,
     ImageNote,
     ImageRow,
     ImageView,
@@ -157,6 +165,7 @@ def describe(app: FastAPI) -> Schema:
         routes=app.routes,
     )
     found["paths"].setdefault("/v1/jobs", {})["post"] = _submission()
+    found["paths"]["/v1/code:send"] = {"post": _sending()}
     found["paths"]["/v1/jobs/{ref}/exec"] = {"get": _terminal()}
     for path in found["paths"].values():
         for operation in path.values():
@@ -270,6 +279,28 @@ def _submission() -> Schema:
         "responses": {
             "201": made,
             "200": {**made, "description": "The key was known: the job it made then."},
+        },
+    }
+
+
+def _sending() -> Schema:
+    """Describe POST /v1/code:send, which reads its body as it comes."""
+    return {
+        "tags": ["code"],
+        "summary": "Send Code",
+        "description": "Send files that `POST /v1/code` named as missing, one after the other: "
+        "32 bytes of SHA-256, 8 bytes of size (big end first), and what is in it. Files that "
+        "came whole stay, whatever becomes of those after them.",
+        "operationId": "send_code",
+        "requestBody": {
+            "required": True,
+            "content": {"application/octet-stream": {"schema": {"type": "string"}}},
+        },
+        "responses": {
+            "200": {
+                "description": "All are here.",
+                "content": {"application/json": {"schema": schema_of(CodeTaken)}},
+            }
         },
     }
 

@@ -51,6 +51,7 @@ STATUS = {
     Code.WRONG_STATE: 409,
     Code.BAD_DEPENDENCY: 422,
     Code.PATH_UNUSABLE: 422,
+    Code.CODE_MISSING: 409,
     Code.TOO_LARGE: 413,
     Code.NOT_FOUND: 404,
     Code.CONFLICT: 409,

@@ -3,6 +3,7 @@
 from allotment.cli.job_json import as_object
 from allotment.cli.options import AsJson, Changes, Job, State
 from allotment.cli.output import Failed, say, say_json, talk, warn
+from allotment.cli.taking import CodeFolder, code_change
 from allotment.client import Client
 
 
@@ -27,18 +28,24 @@ def edit(job: Job, changes: Changes = None, state: State = "", as_json: AsJson =
 
 
 def clone(
-    job: Job, changes: Changes = None, state: State = "", as_json: AsJson = False
+    job: Job,
+    changes: Changes = None,
+    code: CodeFolder = None,
+    state: State = "",
+    as_json: AsJson = False,
 ) -> None:
     """Submit a job again, perhaps with changes; print the new id.
 
-    A job of an array keeps its index, so that it does the same work again.
+    A job of an array keeps its index, so that it does the same work again. A job that took its
+    code along runs the same code, whatever became of the folder; --code takes it anew.
 
     Examples:
       allot clone 12
+      allot clone 12 --code .
       allot clone last --set env.LR=0.05 --set name=lower-rate
     """
     with Client(state=state) as client:
-        made = client.clone(job, changes or [])
+        made = client.clone(job, [*(changes or []), *code_change(client, code)])
     for warning in made.warnings:
         warn(warning)
     if as_json:

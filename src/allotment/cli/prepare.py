@@ -56,7 +56,11 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
     if changes:
         spec = apply_set(spec, changes)
     spec = with_absolute_paths(spec, folder)
-    if job.warnings and spec == job.spec and not (spec.secrets or spec.batch or grid):
+    if (
+        job.warnings
+        and spec == job.spec
+        and not (spec.secrets or spec.batch or spec.code or grid)
+    ):
         return Prepared(data, form, job.warnings)
     more = _more_jobs(job, grid)
     body: dict[str, object] = {**job_to_wire(spec, redact=False), **more}
@@ -89,4 +93,11 @@ def with_absolute_paths(spec: JobSpec, folder: Path) -> JobSpec:
         for name in PATHS
         if (path := getattr(spec, name)) and not path.startswith("/")
     }
+    if spec.code is not None:
+        found.pop("workdir", None)  # It is below the folder that is taken.
+        if not spec.code.bundle:
+            taken = str(folder / Path(spec.code.folder).expanduser())
+            spec = msgspec.structs.replace(
+                spec, code=msgspec.structs.replace(spec.code, folder=taken)
+            )
     return msgspec.structs.replace(spec, **found)

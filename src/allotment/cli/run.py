@@ -17,6 +17,7 @@ from allotment.cli.options import AsJson, Raw, StateFolder, complete_tenant
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
 from allotment.cli.surely import new_key, submit_surely
+from allotment.cli.taking import CodeFolder, below, with_code
 from allotment.client import Client, Refused
 from allotment.model.errors import Problem
 from allotment.service.views import Submitted
@@ -90,6 +91,7 @@ def run(  # noqa: PLR0913 - one argument an option
         Path | None,
         typer.Option("--data", metavar="DIR", help="A folder of data, read-only for the job."),
     ] = None,
+    code: CodeFolder = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="The folder for output files."),
@@ -133,8 +135,9 @@ def run(  # noqa: PLR0913 - one argument an option
 ) -> None:
     """Run a command as a job; show its output, end with its exit code.
 
-    The job runs in this folder with your PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and
-    LANG, as soon as there is room. If no service runs, one is started. The exit code is that
+    The job runs in this folder, or with --code in a copy of a folder as it is now, which
+    `allot clone` runs again. It has your PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and LANG,
+    and runs as soon as there is room. If no service runs, one is started. The exit code is that
     of the task that failed first, or 128 + n if signal n ended it. Ctrl-C does not stop the
     job.
 
@@ -148,12 +151,14 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run -n 4 --gpus 1 -e WANDB_MODE=offline -- python -m worker
       allot run --secret WANDB_API_KEY --secret TOKEN=~/.token -- python train.py
       allot run --retry 2 --checkpoint signal=USR1,grace=60s -- python train.py
+      allot run --code . --gpus 1 -- python train.py
       allot run 'seq 3 | tac'
       allot run -n 8 --gpus 1 --mpi pmix -- ./train
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
     spec = job_of(
-        command, name=name, env=environment(os.environ, env or []), folder=Path.cwd(),
+        command, name=name, env=environment(os.environ, env or []),
+        folder=Path.cwd() if code is None else below(code),
         tasks=tasks,
         resources=_given(gpu=gpus, cpu=cpus, memory=memory),
         rest=_given(
@@ -171,7 +176,11 @@ def run(  # noqa: PLR0913 - one argument an option
     tell = _mute if quiet else talk
     with Client(state=state) as client:
         sent = new_key()  # One for all tries: the first may have made the job, its answer lost.
-        made = asked_first(client, state, lambda service: _submit(service, spec, sent))
+        made = asked_first(
+            client,
+            state,
+            lambda service: _submit(service, with_code(service, spec, code), sent),
+        )
         for warning in made.warnings:
             warn(warning)
         if grid:
@@ -207,7 +216,7 @@ OPTIONS = {
 """Key of a job: the option it was said by."""
 
 
-def _submit(client: Client, spec: Mapping[str, object], key: str) -> Submitted:
+def _submit(client: Client, spec: Mapping[str, object] | bytes, key: str) -> Submitted:
     """Submit it; what is wrong is told of the options, not of a file that nobody wrote."""
     try:
         return submit_surely(client, spec, key)
@@ -247,6 +256,8 @@ def job_of(  # noqa: PLR0913 - a job is made of these
         "env": dict(env),
         **rest,
     }
+    if job["workdir"] == ".":  # Of the code that is taken along.
+        del job["workdir"]
     if tasks != 1:
         job["count"] = tasks
     if resources:

@@ -27,6 +27,8 @@ from allotment.model.quantity import SECOND, show_milli, show_millis, show_resou
 from allotment.service.views import CheckpointView, JobView, ProgressView
 
 PRIVATE = "what it runs and writes is shown to its owner and the administrator"
+SHORT = 12
+"""Digits of a digest."""
 WIDEST_COMMAND = 300
 """A longer command is cut; `--json` has it whole."""
 
@@ -124,8 +126,7 @@ def _summary(job: JobView, now: int) -> list[str]:
         lines.append(_fact("private", PRIVATE))
     else:
         lines += [_fact("command", text) for text in commands(job)]
-    if image := job.spec.get("image"):
-        lines.append(_fact("image", str(image)))
+    lines += _world(job)
     if job.evictions or job.used_retries or job.platform_retries or job.lost_ms >= SECOND:
         lines.append(_fact("setbacks", _setbacks(job)))
     if job.attempts and job.output_dir:
@@ -176,6 +177,27 @@ def commands(job: JobView) -> list[str]:
         label = "" if len(roles) == 1 and number == 1 else f"{name} ×{number}: "
         lines.append(label + text)
     return lines
+
+
+def _world(job: JobView) -> list[str]:
+    """Write what a job brings along."""
+    told = {"code": code_words(job), "image": str(job.spec.get("image") or "")}
+    return [_fact(name, words) for name, words in told.items() if words]
+
+
+def code_words(job: JobView) -> str:
+    """Write which code a job took along; '' where it took none."""
+    code = job.spec.get("code")
+    if not isinstance(code, dict):
+        return ""
+    told = cast("dict[str, object]", code)
+    text = f"{str(told.get('bundle', ''))[:SHORT]} of {harmless(str(told.get('take', '')))}"
+    if commit := told.get("commit"):
+        branch = f" ({harmless(str(told['branch']))})" if told.get("branch") else ""
+        text += f", commit {harmless(str(commit))[:SHORT]}{branch}"
+        changed = told.get("changed", 0)
+        text += f" with {count(int(str(changed)), 'changed file')}" if changed else ""
+    return text + (f": allot code diff {job.id}" if told.get("difference") else "")
 
 
 def _kept(job: JobView, now: int) -> list[str]:

@@ -18,6 +18,7 @@ from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, at_line, say, say_json, talk, warn
 from allotment.cli.prepare import Prepared, prepare
 from allotment.cli.surely import new_key, submit_surely
+from allotment.cli.taking import CodeFolder, look_at_code, with_code
 from allotment.cli.words import count
 from allotment.client import Client
 from allotment.service.selector import Selector
@@ -72,6 +73,7 @@ def submit(  # noqa: PLR0913 - one argument an option
         ),
     ] = None,
     grid: Grid = None,
+    code: CodeFolder = None,
     key: Annotated[
         str,
         typer.Option("--key", metavar="TEXT", help="The same key gives the same job again."),
@@ -96,6 +98,9 @@ def submit(  # noqa: PLR0913 - one argument an option
     your environment, its output in the file that it names. Each of its options is used,
     warned of, or refused with its line.
 
+    With --code, or `code: {take: FOLDER}` in the file, a folder is taken along as it is now:
+    what git ignores stays out. The job runs in a copy of it.
+
     With --dry-run nothing is submitted: each job is checked, and its start is estimated as by
     `allot eta`, each job by itself. For a script, the job file that it becomes is shown.
 
@@ -107,6 +112,7 @@ def submit(  # noqa: PLR0913 - one argument an option
       allot submit train.yaml --dry-run
       allot submit train.yaml --set env.LR=0.05 --set priority=high
       allot submit --form classic legacy.json --follow
+      allot submit train.yaml --code .
       allot submit job.sbatch
       allot submit job.sbatch -O --time=30 -O --array=0-3 --arg data.csv
       allot submit job.bsub -O -W -O 0:30 --ignore x
@@ -122,35 +128,41 @@ def submit(  # noqa: PLR0913 - one argument an option
     said = Said(tuple(options or ()), tuple(ignored or ()), tuple(arguments or ()))
     ready = [_read(file, form, changes, parameters, said) for file in files]
     if dry_run:
-        _try(ready, held, state, as_json)
+        _try(ready, held, state, code, as_json)
         return
     with Client(state=state) as client:
         made = [
-            asked_first(client, state, partial(_submit, job=job, key=key, held=held))
+            asked_first(client, state, partial(_submit, job=job, key=key, held=held, code=code))
             for job in ready
         ]
         if follow:
             _follow(client, made[0], as_json)
         _tell_of(made, ready, as_json)
         waited = [each for each, job in zip(made, ready, strict=True) if job.waits]
-        if code := _await(client, waited):
-            raise typer.Exit(code)
+        if status := _await(client, waited):
+            raise typer.Exit(status)
 
 
-def _try(ready: list[Prepared], held: bool, state: str, as_json: bool) -> None:
+def _try(
+    ready: list[Prepared], held: bool, state: str, code: Path | None, as_json: bool
+) -> None:
     """Report each job whether, where and when it would start."""
     with Client(state=state) as client:
+        looked = [look_at_code(client, job.body, code) for job in ready]
         found = [
-            client.dry_run(job.body, form=job.form, held=held or job.held) for job in ready
+            client.dry_run(body, form=job.form, held=held or job.held)
+            for job, (body, _) in zip(ready, looked, strict=True)
         ]
     for job, each in zip(ready, found, strict=True):
         _warn_of(job, each.warnings)
     if as_json:
         say_json(found[0] if len(found) == 1 else found)
         return
-    for job, each in zip(ready, found, strict=True):
+    for job, each, (_, words) in zip(ready, found, looked, strict=True):
         if job.script:
             say(job.script)
+        if words:
+            say(words)
         for line in eta_lines(each):
             say(line)
 
@@ -199,9 +211,12 @@ def _submitter(file: str, arguments: tuple[str, ...]) -> Submitter:
     return Submitter(str(Path.cwd()), os.uname().nodename, script, os.environ, arguments)
 
 
-def _submit(client: Client, job: Prepared, key: str, held: bool) -> Submitted:
+def _submit(
+    client: Client, job: Prepared, key: str, held: bool, code: Path | None
+) -> Submitted:
     held = held or job.held
-    made = submit_surely(client, job.body, key or new_key(), form=job.form, held=held)
+    body = with_code(client, job.body, code)
+    made = submit_surely(client, body, key or new_key(), form=job.form, held=held)
     _warn_of(job, made.warnings)
     return made
 

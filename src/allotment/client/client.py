@@ -32,6 +32,7 @@ from allotment.client.transport import TIMEOUT_S, Transport
 from allotment.model.ids import JobId
 from allotment.model.reasons import Blocked
 from allotment.service.cells_view import CellTree
+from allotment.service.code.view import CodeView
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
@@ -58,6 +59,7 @@ from allotment.service.views import (
 from allotment.service.wait_view import WaitHistory
 
 if TYPE_CHECKING:
+    from allotment.client.code import Taken, Tell
     from allotment.client.session import Session
 
 MOST_FILES = 10_000
@@ -127,6 +129,25 @@ class Client:
         headers = {"Content-Type": content_type, "Idempotency-Key": key or uuid.uuid4().hex}
         path = path_to("/v1/jobs", query)
         return decode(self._transport.fetch("POST", path, body, headers, again=True), Submitted)
+
+    def take_code(self, folder: str | Path = ".", tell: "Tell" = lambda _: None) -> "Taken":
+        """Send what is missing of a folder's code; return the key `code` of jobs with it.
+
+        What git or `.allotignore` excludes stays here. `tell` is called with progress.
+        """
+        from allotment.client.code import take  # noqa: PLC0415 - only where code is taken
+
+        return take(self._transport, Path(folder), tell)
+
+    def look_at_code(self, folder: str | Path = ".") -> "Taken":
+        """Return how much of a folder's code would be sent. Sends nothing."""
+        from allotment.client.code import take  # noqa: PLC0415 - only where code is taken
+
+        return take(self._transport, Path(folder), lambda _: None, only_look=True)
+
+    def code(self, ref: Ref) -> CodeView:
+        """Return the code that a job took along: files, commit, what was not committed."""
+        return decode(self._get(job_path(ref, "/code")), CodeView)
 
     def submission(self, key: str) -> Submitted:
         """Return what a submission with this key made. Raises Refused (`not_found`)."""

@@ -9,7 +9,8 @@ import contextlib
 import http.client
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from allotment.client.address import Address
 from allotment.client.errors import Unreachable, error_of
@@ -23,6 +24,10 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 
 LOST = (http.client.HTTPException, OSError)
 """What a connection raises when the other side is gone, or was never one of ours."""
+
+
+Body: TypeAlias = bytes | Iterable[bytes]
+"""Pieces are for what is too large to be held; they can be read more than once."""
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -94,7 +99,7 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: Body | None = None,
         headers: Mapping[str, str] | None = None,
         *,
         again: bool = False,
@@ -117,7 +122,7 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: bytes | None,
+        body: Body | None,
         headers: Mapping[str, str] | None,
         *,
         again: bool,
@@ -140,7 +145,7 @@ class Transport:
         self,
         method: str,
         path: str,
-        body: bytes | None = None,
+        body: Body | None = None,
         headers: Mapping[str, str] | None = None,
         *,
         again: bool = False,
@@ -188,7 +193,7 @@ class Transport:
         connection: http.client.HTTPConnection,
         method: str,
         path: str,
-        body: bytes | None,
+        body: Body | None,
         headers: Mapping[str, str],
     ) -> Reply:
         token = self.address.token if self.address else ""

@@ -37,6 +37,7 @@ class Code(StrEnum):
     WRONG_STATE = "wrong_state"
     BAD_DEPENDENCY = "bad_dependency"
     PATH_UNUSABLE = "path_unusable"
+    CODE_MISSING = "code_missing"
     TOO_LARGE = "too_large"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"

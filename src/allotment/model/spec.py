@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from allotment.model.code import CodeBundle
 from allotment.model.ids import JobId
 from allotment.model.quantity import MIB, NOTHING, SECOND, Millis, Resources
 
@@ -282,6 +283,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     mpi: Mpi = Mpi.NONE
     offered: tuple[Offered, ...] = ()
     """What others made on its engine, one for each task; () where the engine makes it."""
+    code: CodeBundle | None = None
+    """The code that it takes along; None where it uses folders of the machine."""
 
     @property
     def family(self) -> str:

@@ -241,6 +241,12 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Bytes of unpacked images that a machine keeps for the next task."""
     pull_ms: int = HOUR
     """How much longer an attempt with an image may take to start."""
+    code_files: int = 20_000
+    """How many files a job may take along as its code."""
+    code_bytes: int = 256 << 20
+    """And how large they may be in all."""
+    code_store: int = 4 << 30
+    """How much of the disk the code of one user may take."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

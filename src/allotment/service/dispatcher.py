@@ -12,9 +12,11 @@ from allotment.engine.state import State
 from allotment.model import effects as f
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError, EngineAway
+from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
+from allotment.service.code.layout import Layouts
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.job_folders import size_files, wanted_for
 from allotment.service.launch import Account, gang_launch, offered_launch
@@ -58,6 +60,7 @@ class Dispatcher:
         self._pauses: dict[TaskKey, float] = {}
         """Before tasks that no try could stop are told again."""
         self._accounts = HostAccounts()
+        self._layouts = Layouts(workspaces.own)
 
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
         """Carry out effects whose records are durable."""
@@ -215,6 +218,11 @@ class Dispatcher:
             return {}
         if trouble:
             return dict.fromkeys(keys, trouble)
+        phases: tuple[Phase, ...] = ()
+        try:
+            phases = await self._layouts.of(job, account, workspace)
+        except BackendError as error:
+            return dict.fromkeys(keys, str(error))
         if self._starting(order) is not job:
             return {}
         gang = gang_launch(
@@ -225,6 +233,7 @@ class Dispatcher:
             workspace.folders,
             account,
             at_barrier=order.at_barrier,
+            phases=phases,
         )
         return await self._start(gang, is_wanted)
 

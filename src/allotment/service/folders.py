@@ -18,7 +18,7 @@ from allotment.rights import paths
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.batch.files import File
-from allotment.service.launch import Account, Folders
+from allotment.service.launch import WORKING, Account, Folders
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
 from allotment.service.workspace import JobFolders
@@ -170,7 +170,7 @@ def _make_as(wanted: Sequence[str], identity: Identity | None) -> None:
         raise OSError(made.returncode, why.lower(), what.partition("'")[2].strip("'"))
 
 
-SHARED = ("outputs", "checkpoints", "attempts")
+SHARED = ("outputs", "checkpoints", "attempts", WORKING)
 """Folders of ours that hold one folder a job: anybody may pass through."""
 
 
@@ -216,7 +216,12 @@ class PathCheck:
                 f"checkpoint.dir: {checkpoint.dir}: is not an absolute path.",
                 "It is kept from one attempt to the next; leave it out to have one made.",
             )
-        if spec.image and spec.workdir and (trouble := _unsound(spec.workdir)):
+        if (
+            spec.image
+            and not spec.code
+            and spec.workdir
+            and (trouble := _unsound(spec.workdir))
+        ):
             raise Rejected(
                 Code.PATH_UNUSABLE,
                 f"workdir: {spec.workdir[:200]}: {trouble}.",
@@ -338,7 +343,7 @@ def _named(spec: JobSpec) -> list[tuple[str, str, int]]:
     wanted = (
         ("data", spec.data_dir, os.R_OK),
         ("code", spec.code_dir, os.R_OK),
-        ("workdir", "" if spec.image else spec.workdir, os.X_OK),
+        ("workdir", "" if spec.image or spec.code else spec.workdir, os.X_OK),
         ("output", spec.output_dir, os.W_OK | os.X_OK),
         ("checkpoint.dir", spec.checkpoint.dir if spec.checkpoint else "", os.W_OK | os.X_OK),
     )

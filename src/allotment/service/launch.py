@@ -9,6 +9,7 @@ import msgspec
 
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.model.cluster import Node
+from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.port_layout import has_tf_roles, ports_of, task_port
@@ -24,6 +25,9 @@ Nodes = Mapping[NodeId, Node]
 
 
 USUAL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+WORKING = "working"
 
 
 class Folders(msgspec.Struct, frozen=True):
@@ -57,6 +61,14 @@ class Folders(msgspec.Struct, frozen=True):
         """Return the folder of what Allotment writes for the tasks of one attempt."""
         return f"{self.root}/attempts/{job}/{attempt}"
 
+    def working(self) -> str:
+        """Return the folder of the working folders of jobs that took code along."""
+        return f"{self.root}/{WORKING}"
+
+    def code(self, job: JobId, attempt: AttemptNo) -> str:
+        """Return the working folder of one attempt of such a job."""
+        return f"{self.working()}/{job}/attempt-{attempt}"
+
     def size_file(self, job: JobId, attempt: AttemptNo) -> str:
         """Return the file that has the present number of tasks of an elastic gang."""
         return f"{self.attempt(job, attempt)}/tasks"
@@ -83,6 +95,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     account: Account,
     *,
     at_barrier: bool,
+    phases: tuple[Phase, ...] = (),
 ) -> GangLaunch:
     """Return the request to start some tasks of the present attempt, or all of them."""
     attempt = job.attempts[-1]
@@ -90,12 +103,14 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     output = folders.output(job.id, spec, attempt.no)
     own = folders.attempt(job.id, attempt.no)
     tools = tools_folder(folders.root) if spec.batch is not None else ""
+    code = folders.code(job.id, attempt.no) if spec.code is not None else ""
+    begins_in = str(PurePosixPath(code, spec.workdir)) if code else spec.workdir
     return GangLaunch(
         tasks=tuple(_task_launch(job, key, nodes, folders, account) for key in keys),
-        workdir=spec.workdir or spec.code_dir or output,
+        workdir=begins_in or spec.code_dir or output,
         identity=account.identity,
         read_only=tuple(path for path in (spec.data_dir, spec.code_dir, own, tools) if path),
-        writable=(output, folders.checkpoints(job.id, spec)),
+        writable=(output, folders.checkpoints(job.id, spec), *([code] if code else [])),
         at_barrier=at_barrier,
         hold_on_failure_ms=spec.hold_on_failure_ms,
         log_bytes=config.limits.task_log_bytes,
@@ -103,9 +118,10 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         limit_ms=_limit_ms(spec),
         image=spec.image,
         labels=(("tenant", spec.tenant), ("queue", spec.queue), ("user", job.owner.user)),
-        image_wish=image_wish(spec, account) if spec.image else None,
+        image_wish=image_wish(spec, account, begins_in) if spec.image else None,
         named=frozenset(name for name, _ in (*spec.env, *spec.secrets)),
         mpi=spec.mpi,
+        phases=phases,
     )
 
 
@@ -124,7 +140,7 @@ def offered_launch(
     return GangLaunch(tuple(tasks), workdir="", at_barrier=at_barrier)
 
 
-def image_wish(spec: JobSpec, account: Account) -> ImageWish:
+def image_wish(spec: JobSpec, account: Account, begins_in: str = "") -> ImageWish:
     """Return a job's image and the user that wants to use it."""
     return ImageWish(
         spec.image,
@@ -132,7 +148,7 @@ def image_wish(spec: JobSpec, account: Account) -> ImageWish:
         account.home,
         account.shell,
         account.identity,
-        begins_in=spec.workdir or spec.code_dir,
+        begins_in=begins_in or spec.workdir or spec.code_dir,
         engine=spec.engine,
     )
 
@@ -323,8 +339,8 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
         env["ALLOT_TASKS_FILE"] = folders.size_file(job.id, attempt.no)
     if spec.data_dir:
         env["ALLOT_DATA_DIR"] = spec.data_dir
-    if spec.code_dir:
-        env["ALLOT_CODE_DIR"] = spec.code_dir
+    if code := _code_dir(job, folders):
+        env["ALLOT_CODE_DIR"] = code
     if job.checkpoint is not None:
         env["ALLOT_RESUME_FROM"] = job.checkpoint.path
     if spec.checkpoint is not None and spec.checkpoint.every_ms:
@@ -338,6 +354,11 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
     for label, ports in ports_of(spec, attempt.port, index).items():
         env[f"ALLOT_PORT_{_word(label)}"] = ",".join(str(port) for port in ports)
     return env
+
+
+def _code_dir(job: JobRecord, folders: Folders) -> str:
+    spec = job.running_as
+    return folders.code(job.id, job.attempts[-1].no) if spec.code else spec.code_dir
 
 
 def _classic(job: JobRecord, index: int, nodes: Nodes, account: Account) -> Env:

@@ -7,7 +7,7 @@ import msgspec
 
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability
-from allotment.model.events import Record
+from allotment.model.events import Phase, Record
 from allotment.model.forecast import Answer, Question
 from allotment.model.ids import Actor, JobId, NodeId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
@@ -234,6 +234,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """Whose it is, for people who look at the engine."""
     mpi: Mpi = Mpi.NONE
     """Whether its tasks are ranks that the engine starts together."""
+    phases: tuple[Phase, ...] = ()
+    """What of its start came before, with times."""
 
     def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
         """Return the same launch with just some of its tasks."""

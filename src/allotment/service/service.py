@@ -17,7 +17,8 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.engines import Ability
-from allotment.model.errors import Code, InvariantViolated, Rejected
+from allotment.model.errors import Code as Why
+from allotment.model.errors import InvariantViolated, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
@@ -37,6 +38,7 @@ from allotment.service.access import (
 from allotment.service.archive import Archive
 from allotment.service.cells_read import cell_tree
 from allotment.service.cells_view import CellTree
+from allotment.service.code.code import SWEEP_EVERY_S, Code
 from allotment.service.committer import uncertain_submission
 from allotment.service.depending import Depending
 from allotment.service.estimate_view import StartEstimate
@@ -151,6 +153,9 @@ class Service:
         self._live_use = LiveUse(self.state, backend, self.pipeline.progress.of)
         self._paths = PathCheck(state_dir, self.pipeline.workspaces.is_seen)
         self.images = Images(backend)
+        self.code = Code(
+            self.state, self.finding, self.folders, backend, self.pipeline.workspaces
+        )
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
@@ -187,6 +192,7 @@ class Service:
         # Two services of one host begin in different places of the same range of ports.
         self.state.ports.begin_at(zlib.crc32(self.folders.root.encode()) + self.now())
         self._offering.resume()
+        await self.code.start()
         await self._backend.start(self.pipeline.hear)
         await self._skip_used_ids()
         await reconcile(self.pipeline, self._backend)
@@ -198,6 +204,7 @@ class Service:
                 (self._joining.look, joining.LOOK_EVERY_S, "nodes of engines"),
                 (self._offering.look, offering.LOOK_EVERY_S, "offers"),
                 (self._offering.follow, 0, "new offers"),
+                (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
             )
         ]
         self.ready = True
@@ -249,7 +256,7 @@ class Service:
         try:
             return await self._submitted(command, actor, is_new=is_new)
         except Rejected as error:
-            if error.code is Code.UNCERTAIN:
+            if error.code is Why.UNCERTAIN:
                 raise uncertain_submission(error, command.key) from error
             raise
 
@@ -261,7 +268,7 @@ class Service:
             raise uncertain_submission(error, key) from error
         if known is None:
             raise Rejected(
-                Code.NOT_FOUND,
+                Why.NOT_FOUND,
                 f"No submission of {actor.user} with the key {key[:200]} was accepted.",
                 "Submit the job again, with the same key.",
             )
@@ -287,6 +294,7 @@ class Service:
             record.event for record in records if isinstance(record.event, e.JobSubmitted)
         ]
         ids = tuple(event.job for event in accepted)
+        await self.code.note(ids, command.spec, actor)
         job = self.state.jobs.get(ids[0])
         state = job.state if job else JobState.QUEUED
         return v.Submitted(ids[0], ids, command.spec.name, state, accepted[0].warnings)
@@ -311,13 +319,14 @@ class Service:
                 f"image: {spec.image} cannot be used by the {self._backend.name} backend yet; "
                 "the job runs on the machine's own software.",
             )
-        spec = await self.images.settled(spec, actor)
+        spec = await self.code.settled(await self.images.settled(spec, actor), actor)
         return msgspec.structs.replace(command, spec=spec, warnings=warnings)
 
     async def _prepared_again(self, spec: JobSpec, actor: Actor) -> JobSpec:
         """Check and complete a job that was submitted before. Raises Rejected."""
         await self._paths.check(spec, actor)
-        return await self.images.settled(self._complete(spec, actor), actor)
+        spec = await self.images.settled(self._complete(spec, actor), actor)
+        return await self.code.settled(spec, actor)
 
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
         """Return whether, where and when a job would start. Raises Rejected."""
@@ -371,12 +380,13 @@ class Service:
             spec = await self._changes.run(actor.user, partial(change, was_spec), PATIENCE_S)
             await self._paths.check(spec, actor)
             spec = await self.images.settled(spec, record.owner)
+            spec = await self.code.settled(spec, record.owner)
             if self.finding.live(job).spec is was:
                 edit = c.EditJob(job, self._complete(spec, record.owner))
                 await self.act(edit, actor)
                 return
         raise Rejected(
-            Code.CONFLICT,
+            Why.CONFLICT,
             f"Others keep changing job {job}.",
             "Look at it with `allot show`, and try again.",
         )
@@ -469,7 +479,7 @@ class Service:
             if node.name == name:
                 return node.id
         names = ", ".join(node.name for node in self.state.config.nodes[:10])
-        raise Rejected(Code.NO_SUCH_NODE, f"There is no node {name}.", f"Nodes here: {names}.")
+        raise Rejected(Why.NO_SUCH_NODE, f"There is no node {name}.", f"Nodes here: {names}.")
 
     def reservations(self) -> list[ReservationView]:
         """Return the reservations, the earliest first."""

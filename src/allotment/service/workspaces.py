@@ -53,6 +53,16 @@ class Workspaces:
         for workspace, names, own in found.values():
             yield workspace, tuple(names), own
 
+    def is_seen_by_all(self, spec: JobSpec) -> bool:
+        """Whether the service sees the disks of all nodes that a job may run on."""
+        if self._apart is None:
+            return True
+        return all(
+            self._apart.workspace_of(node.name) is None
+            for node in self._state.cluster.nodes.values()
+            if spec.engine in ("", ANY_ENGINE) or node.engine in ("", spec.engine)
+        )
+
     def is_seen(self, spec: JobSpec) -> bool:
         """Whether the service sees the disk of some node that a job may run on."""
         if self._apart is None:

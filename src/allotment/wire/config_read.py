@@ -318,6 +318,9 @@ def _limits(shape: LimitsShape) -> Limits:
         breaker_ppm=shape.breaker,
         image_store=shape.image_store,
         pull_ms=shape.pull,
+        code_files=shape.code_files,
+        code_bytes=shape.code_bytes,
+        code_store=shape.code_store,
         per_user=PerUser(
             shape.per_user.requests,
             shape.per_user.streams,

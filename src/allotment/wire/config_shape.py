@@ -487,6 +487,9 @@ class LimitsShape(Shape):
     task_pids: Annotated[int, PlainValidator(read_pids)] = LIMITS.task_pids
     image_store: Size = LIMITS.image_store
     pull: Duration = Millis(LIMITS.pull_ms)
+    code_files: MostJobs = LIMITS.code_files
+    code_bytes: Size = LIMITS.code_bytes
+    code_store: Size = LIMITS.code_store
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
     preempt_rules: PreemptRulesShape = Field(
         default=PreemptRulesShape(), examples=["{min_run: 10m}"]

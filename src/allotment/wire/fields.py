@@ -99,6 +99,18 @@ def read_gpu_types(value: object) -> tuple[str, ...]:
     return types
 
 
+def read_digest(value: object) -> str:
+    """Read what code is called that was sent: 64 hexadecimal digits."""
+    if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{64}", value):
+        raise not_a("a digest of 64 hexadecimal digits", value, "write code: {take: .}")
+    return value
+
+
+def read_file_count(value: object) -> int:
+    """Read a number of files."""
+    return amounts.read_whole(value, 0, amounts.MOST_RETRIES)
+
+
 def read_hold(value: object) -> Millis:
     """Read whether, or how long, to keep a failed task's surroundings."""
     if type(value) is bool:
@@ -188,6 +200,8 @@ PriorityWord = Annotated[
 SignalWord = Annotated[str, PlainValidator(words.read_signal, json_schema_input_type=str)]
 Keep = Annotated[int, PlainValidator(read_keep, json_schema_input_type=int)]
 MaxRunning = Annotated[int, PlainValidator(read_max_running, json_schema_input_type=int)]
+Digest = Annotated[str, PlainValidator(read_digest, json_schema_input_type=str)]
+FileCount = Annotated[int, PlainValidator(read_file_count, json_schema_input_type=int)]
 Hold = Annotated[Millis, PlainValidator(read_hold, json_schema_input_type=bool | str)]
 
 

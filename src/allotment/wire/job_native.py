@@ -12,6 +12,7 @@ from typing import TypeGuard
 import msgspec
 from pydantic import ValidationError
 
+from allotment.model.code import CodeBundle
 from allotment.model.errors import Problem
 from allotment.model.grid import combinations
 from allotment.model.ids import JobId
@@ -32,6 +33,7 @@ from allotment.wire.job_shape import (
     AlternativeShape,
     BatchShape,
     CheckpointShape,
+    CodeShape,
     CountShape,
     DependencyShape,
     JobShape,
@@ -248,7 +250,8 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         secrets=secrets,
         workdir=shape.workdir,
         data_dir=shape.data,
-        code_dir=shape.code,
+        code_dir=shape.code if isinstance(shape.code, str) else "",
+        code=_code(shape.code) if isinstance(shape.code, CodeShape) else None,
         output_dir=shape.output,
         retry=shape.retry,
         max_run_ms=Millis(shape.max_run_time),
@@ -311,6 +314,17 @@ def _ports(ports: Mapping[str, int] | list[PortShape]) -> tuple[Port, ...]:
 
 def _checkpoint(shape: CheckpointShape) -> Checkpoint:
     return Checkpoint(shape.dir, shape.every, shape.keep, shape.signal, shape.grace)
+
+
+def _code(shape: CodeShape) -> CodeBundle:
+    return CodeBundle(
+        bundle=shape.bundle,
+        folder=shape.take,
+        commit=shape.commit,
+        branch=shape.branch,
+        changed=shape.changed,
+        difference=shape.difference,
+    )
 
 
 def _batch(shape: BatchShape) -> Batch:

@@ -30,10 +30,12 @@ from allotment.wire.fields import (
     Command,
     Cpu,
     DialectWord,
+    Digest,
     DurationOrNone,
     EndWord,
     EnvValue,
     ExitCode,
+    FileCount,
     GiveWayWord,
     Gpu,
     GpuTypes,
@@ -259,6 +261,32 @@ class CheckpointShape(Shape):
     grace: DurationOrNone = Millis(10 * SECOND)
 
 
+class CodeShape(Shape):
+    """Code that is taken along: of which folder, or which was sent already."""
+
+    take: Path = Field(default="", examples=["."])
+    bundle: Digest = ""
+    """What it is called, once it was sent."""
+    commit: Line = ""
+    branch: Line = ""
+    changed: FileCount = 0
+    """How many files were not as in that commit."""
+    difference: Digest = ""
+    """What it is called that git said of them."""
+
+    @model_validator(mode="after")
+    def _of_a_folder(self) -> "CodeShape":
+        if not self.take and not self.bundle:
+            raise Amiss("names no folder", "write code: {take: .}", at=("take",))
+        return self
+
+
+CodeFolder = Annotated[
+    Annotated[Path, Tag(WORD_FORM)] | Annotated[CodeShape, Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+
+
 class AlternativeShape(Shape):
     """A job of which, or of others, one is to be waited for."""
 
@@ -342,7 +370,7 @@ class JobShape(RoleParts):
     )
     command: Command | None = Field(default=None, examples=["python train.py"])
     data: Path = ""
-    code: Path = ""
+    code: CodeFolder = Field(default="", examples=["{take: .}"])
     output: Path = ""
     workdir: Path = ""
     retry: Retry = 0

@@ -41,7 +41,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         "priority": spec.priority,
         **_unless(image=spec.image, env=dict(spec.env), secrets=secrets),
         "roles": {role.name: _role(role) for role in spec.roles},
-        **_unless(data=spec.data_dir, code=spec.code_dir, output=spec.output_dir),
+        **_unless(data=spec.data_dir, code=_code(spec), output=spec.output_dir),
         **_unless(workdir=spec.workdir, retry=spec.retry),
         **_limit("max_run_time", spec.max_run_ms),
         **_limit("max_queue_time", spec.max_queue_ms),
@@ -125,6 +125,16 @@ def _checkpoint(checkpoint: Checkpoint) -> Written:
         "keep": checkpoint.keep,
         "signal": checkpoint.signal,
         "grace": write_duration(checkpoint.grace_ms),
+    }
+
+
+def _code(spec: JobSpec) -> Plain:
+    code = spec.code
+    if code is None:
+        return spec.code_dir
+    return {
+        **_unless(take=code.folder, bundle=code.bundle, commit=code.commit),
+        **_unless(branch=code.branch, changed=code.changed, difference=code.difference),
     }
 
 

@@ -149,7 +149,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "data_dir", "code_dir", "output_dir", "retry", "max_run_ms", "max_queue_ms",
         "checkpoint", "depends_on", "array", "hold_on_failure_ms", "preemptible", "within",
         "prefer", "dialect", "pin", "opportunistic", "deadline_ms", "on_eviction", "labels",
-        "batch", "engine", "mpi",
+        "batch", "engine", "mpi", "offered", "code",
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",
@@ -170,3 +170,22 @@ def test_the_pin_and_the_idle_are_changed_and_written() -> None:
     assert (idle.opportunistic, job_to_wire(idle)["opportunistic"]) == (True, True)
     assert apply_set(idle, ["opportunistic="]) == ONE
     assert problems(pinned, "opportunistic=true")
+
+
+def test_code_that_is_taken_along_is_changed_and_written() -> None:
+    digest = "ab" * 32
+    wish = apply_set(ONE, ["code={take: /home/ada/x}"])
+    assert wish.code is not None
+    assert (wish.code.folder, wish.code.bundle) == ("/home/ada/x", "")
+    sent = apply_set(
+        wish, [f"code={{take: /home/ada/x, bundle: {digest}, changed: 2}}", "workdir=pkg"]
+    )
+    assert job_to_wire(sent)["code"] == {
+        "take": "/home/ada/x", "bundle": digest, "changed": 2
+    }  # fmt: skip
+    assert apply_set(sent, ["code=", "workdir="]) == ONE
+    live = apply_set(sent, ["code=/home/ada/live"])
+    assert (live.code, live.code_dir) == (None, "/home/ada/live")
+    assert problems(ONE, "code={commit: abc}", "name=x") == [
+        "code.take: names no folder (write code: {take: .})"
+    ]

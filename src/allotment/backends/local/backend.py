@@ -22,7 +22,7 @@ from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_
 from allotment.backends.local.device_watch import DeviceWatch, Locate
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.images.trouble import ImageTrouble
-from allotment.backends.local.in_image import with_image
+from allotment.backends.local.in_image import span_of, with_image
 from allotment.backends.local.launcher_client import LauncherClient
 from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
@@ -425,6 +425,8 @@ class LocalBackend:
             made["uid"] = gang.identity.uid
             made["gid"] = gang.identity.gid
             made["groups"] = list(gang.identity.groups)
+        if gang.phases:
+            made["phases"] = [span_of(phase) for phase in gang.phases]
         return made
 
 

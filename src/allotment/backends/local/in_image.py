@@ -1,9 +1,11 @@
 """A task's request where it brings an image: what of that counts, and what its job says."""
 
 import os
+from typing import cast
 
 from allotment.backends.local.images.images import Ready
-from allotment.backends.local.runner.schema import PhaseSpan, Request
+from allotment.backends.local.runner.schema import PhaseName, PhaseSpan, Request
+from allotment.model.events import Phase
 from allotment.service.ports import ImageWish
 
 OF_ANYBODY = frozenset({"PATH", "SHELL", "LANG"})
@@ -38,7 +40,7 @@ def with_image(
             "uid": uid,
             "gid": gid,
         },
-        "phases": _phases(ready),
+        "phases": [*request.get("phases", ()), *_phases(ready)],
     }
 
 
@@ -55,3 +57,13 @@ def _phases(ready: Ready) -> list[PhaseSpan]:
         begin, end = ready.unpack_ms
         spans.append({"name": "unpack", "start_ms": begin, "end_ms": end})
     return spans
+
+
+def span_of(phase: Phase) -> PhaseSpan:
+    """Return a phase of what came before in the launcher's words."""
+    name = cast("PhaseName", phase.name)
+    return {
+        "name": name,
+        "start_ms": phase.started_at,
+        "end_ms": phase.started_at + max(1, phase.ms),
+    }

@@ -14,7 +14,9 @@ PROTOCOL: Final = 1
 STATUS_VERSION: Final = 1
 """Of status.json."""
 
-PhaseName = Literal["pull", "unpack", "isolation", "mounts", "launch", "barrier"]
+PhaseName = Literal[
+    "code", "environment", "pull", "unpack", "isolation", "mounts", "launch", "barrier"
+]
 Stage = Literal["starting", "ready", "running", "holding", "ended"]
 NamespaceChoice = Literal["auto", "own", "bwrap", "none"]
 CgroupChoice = Literal["auto", "none"]

@@ -1,0 +1,80 @@
+"""Code that jobs take along, for the verbs that submit."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, cast
+
+import msgspec
+import typer
+
+from allotment.cli.output import Failed, talk
+from allotment.client import Client
+
+CodeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--code",
+        metavar="DIR",
+        help="Take this folder along as it is now, without what git or .allotignore excludes.",
+    ),
+]
+
+
+def below(code: Path) -> Path:
+    """Return where this folder lies in the code that is taken: `.` if it does not."""
+    here, top = Path.cwd(), Path(os.path.abspath(code))  # noqa: PTH100 - links stay
+    return here.relative_to(top) if here.is_relative_to(top) else Path()
+
+
+def with_code(
+    client: Client, job: Mapping[str, object] | bytes, code: Path | None
+) -> dict[str, object] | bytes:
+    """Return a job with its code sent, where it takes any along."""
+    folder = _folder_of(job, code)
+    if folder is None or isinstance(job, bytes):
+        _check_text(job, code)
+        return job if isinstance(job, bytes) else dict(job)
+    return {**job, "code": client.take_code(folder, talk).code}
+
+
+def look_at_code(
+    client: Client, job: Mapping[str, object] | bytes, code: Path | None
+) -> tuple[dict[str, object] | bytes, str]:
+    """Return a job without its code, and in words what would be sent of that."""
+    folder = _folder_of(job, code)
+    if folder is None or isinstance(job, bytes):
+        _check_text(job, code)
+        return (job if isinstance(job, bytes) else dict(job)), ""
+    from allotment.model.quantity import show_bytes  # noqa: PLC0415 - rarely needed
+
+    found = client.look_at_code(folder)
+    left = {key: value for key, value in job.items() if key not in ("code", "workdir")}
+    sent = f"{show_bytes(found.sent)} of it would be sent" if found.sent else "it is here"
+    return left, f"code: {found.files:,} files, {show_bytes(found.bytes)}; {sent}"
+
+
+def code_change(client: Client, code: Path | None) -> list[str]:
+    """Return the change of a job that takes a folder along."""
+    if code is None:
+        return []
+    return [f"code={msgspec.json.encode(client.take_code(code, talk).code).decode()}"]
+
+
+def _folder_of(job: Mapping[str, object] | bytes, code: Path | None) -> Path | None:
+    """Return the folder to take along; None where there is none, or it was sent already."""
+    if code is not None:
+        return code
+    named = None if isinstance(job, bytes) else job.get("code")
+    if not isinstance(named, dict):
+        return None
+    told = cast("dict[str, object]", named)
+    return None if told.get("bundle") else Path(str(told.get("take", ".")))
+
+
+def _check_text(job: Mapping[str, object] | bytes, code: Path | None) -> None:
+    if isinstance(job, bytes) and code is not None:
+        raise Failed(
+            "--code is for job files in the native form.",
+            "Write the job as YAML: docs/guide/job-spec.md.",
+        )

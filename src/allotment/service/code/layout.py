@@ -1,0 +1,173 @@
+"""A bundle laid out as a folder of its user's, for one attempt of a job.
+
+It is made where only the service can go, and gets its name when it is whole: whatever its user
+does meanwhile, no name of the user's is on the way. All that is made is a plain file, a folder
+or a link that stays inside; nothing has a set-uid bit, and all is the user's.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from allotment.engine.records import JobRecord
+from allotment.model.errors import BackendError
+from allotment.model.events import Phase
+from allotment.model.ids import JobId
+from allotment.model.quantity import Instant, Millis
+from allotment.rights.removing import remove
+from allotment.service.code.manifest import CodeFile, Manifest, folders_of
+from allotment.service.code.store import CodeStore, uid_of
+from allotment.service.launch import Account, Folders
+from allotment.service.ports import Identity
+from allotment.service.threads import Threads
+from allotment.service.workspace import Workspace
+
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_MODES: Final = {"f": 0o644, "x": 0o755}
+_MOST_AT_ONCE: Final = 1 << 30
+
+
+PATIENCE_S: Final = 300.0
+"""How long it may take to lay out what a job took along."""
+
+
+class Layouts:
+    """Lays out the code of attempts that start."""
+
+    def __init__(self, own: Workspace) -> None:
+        self._own = own
+        self._folders = own.folders
+        self._store = CodeStore(Path(own.folders.root))
+        self._threads = Threads("layout", each=2, total=4)
+
+    async def of(
+        self, job: JobRecord, account: Account, workspace: Workspace
+    ) -> tuple[Phase, ...]:
+        """Make the working folder of an attempt; return how long that took. Idempotent.
+
+        Raises BackendError, naming what failed.
+        """
+        if job.spec.code is None:
+            return ()
+        if workspace is not self._own:
+            raise BackendError(
+                f"the code of job {job.id} cannot be brought to a node with disks of its own; "
+                "name another engine, or a folder that is there (`code`)"
+            )
+        began = time.time()
+        work = partial(self._made, job, job.spec.code.bundle, account.identity)
+        try:
+            await self._threads.run(job.owner.user, work, PATIENCE_S)
+        except TimeoutError:
+            raise BackendError(
+                f"the code of job {job.id} was not laid out in {PATIENCE_S:.0f} s"
+            ) from None
+        except FileNotFoundError as error:
+            raise BackendError(
+                f"the code of job {job.id} is not in the store any more: {error.filename}"
+            ) from error
+        except OSError as error:
+            raise BackendError(
+                f"the code of job {job.id} cannot be laid out: {error.strerror}: "
+                f"{error.filename}"
+            ) from error
+        ms = int((time.time() - began) * 1000)
+        return (Phase("code", Instant(int(began * 1000)), Millis(ms)),)
+
+    def _made(self, job: JobRecord, bundle: str, owner: Identity | None) -> None:
+        place = Path(self._folders.code(job.id, job.attempts[-1].no))
+        place.parent.parent.mkdir(mode=0o755, exist_ok=True)
+        place.parent.mkdir(mode=0o755, exist_ok=True)
+        for folder in (place.parent.parent, place.parent):
+            folder.chmod(0o755)
+        for earlier in place.parent.iterdir():
+            if earlier != place:
+                remove(None, str(earlier))
+        uid = uid_of(job.owner)
+        lay_out(self._store, uid, self._store.manifest(uid, bundle), place, owner)
+
+
+def drop_folders(folders: Folders, is_kept: Callable[[JobId], bool]) -> None:
+    """Remove the working folders of jobs that are not kept."""
+    try:
+        names = [path for path in Path(folders.working()).iterdir() if path.name.isdecimal()]
+    except FileNotFoundError:
+        return
+    for path in names:
+        if not is_kept(JobId(int(path.name))):
+            remove(None, str(path))
+
+
+def lay_out(
+    store: CodeStore, uid: int, manifest: Manifest, place: Path, owner: Identity | None
+) -> None:
+    """Make a folder with the files of a bundle, unless it is there. Raises OSError.
+
+    The folder above `place` is there, and nobody else's.
+    """
+    if os.path.lexists(place):
+        return
+    fresh = store.new_file()
+    fresh.mkdir(mode=0o700)
+    try:
+        top = os.open(fresh, _FOLDER)
+        try:
+            _fill(top, store, uid, manifest.files, owner)
+            _own(top, owner, 0o755)
+        finally:
+            os.close(top)
+        fresh.rename(place)
+    except BaseException:
+        remove(None, str(fresh))
+        raise
+
+
+def _fill(
+    top: int, store: CodeStore, uid: int, files: Sequence[CodeFile], owner: Identity | None
+) -> None:
+    folders = folders_of(files)
+    for folder in folders:
+        os.mkdir(folder, 0o700, dir_fd=top)
+    for file in files:
+        if file.kind == "l":
+            os.symlink(file.of, file.path, dir_fd=top)
+            if owner is not None:
+                os.chown(file.path, owner.uid, owner.gid, dir_fd=top, follow_symlinks=False)
+            continue
+        made = os.open(file.path, _NEW, 0o600, dir_fd=top)
+        try:
+            _copy(store.file(uid, file.of), made, file)
+            _own(made, owner, _MODES[file.kind])
+        finally:
+            os.close(made)
+    for folder in folders:
+        made = os.open(folder, _FOLDER, dir_fd=top)
+        try:
+            _own(made, owner, 0o755)
+        finally:
+            os.close(made)
+
+
+def _copy(source: Path, made: int, file: CodeFile) -> None:
+    fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        left = file.size
+        while left:
+            sent = os.sendfile(made, fd, None, min(left, _MOST_AT_ONCE))
+            if not sent:
+                break
+            left -= sent
+    finally:
+        os.close(fd)
+    if left:
+        raise OSError(5, "a file of the code in the store is shorter than it was", file.path)
+
+
+def _own(fd: int, owner: Identity | None, mode: int) -> None:
+    if owner is not None:
+        os.fchown(fd, owner.uid, owner.gid)
+    os.fchmod(fd, mode)

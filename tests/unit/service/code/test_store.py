@@ -1,0 +1,167 @@
+"""The store of code: whole files only, each user's apart, and nothing longer than needed."""
+
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from allotment.model.errors import Rejected
+from allotment.model.ids import JobId
+from allotment.service.code.layout import lay_out
+from allotment.service.code.manifest import CodeFile, digest_of, written
+from allotment.service.code.receiving import Receiving
+from allotment.service.code.store import CodeStore
+
+ANN, BEN = 64101, 64102
+FILES = {"run": b"#!/bin/sh\n", "pkg/a.py": b"a = 1\n", "empty": b"", "pkg/large": b"x" * 9999}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CodeStore:
+    made = CodeStore(tmp_path)
+    made.prepare()
+    return made
+
+
+def listed(files: dict[str, bytes]) -> bytes:
+    return written(
+        CodeFile(path, "x" if path == "run" else "f", len(data), digest_of(data))
+        for path, data in files.items()
+    )
+
+
+def framed(contents: Sequence[bytes]) -> bytes:
+    return b"".join(
+        bytes.fromhex(digest_of(data)) + len(data).to_bytes(8, "big") + data
+        for data in contents
+    )
+
+
+def receive(store: CodeStore, data: bytes, uid: int = ANN, piece: int = 7) -> Receiving:
+    receiving = Receiving(store, uid, 1 << 20, 1 << 19)
+    for begin in range(0, len(data), piece):
+        receiving.feed(data[begin : begin + piece])
+    return receiving
+
+
+def kept(store: CodeStore, uid: int = ANN) -> str:
+    data = listed(FILES)
+    receive(store, framed(list(FILES.values())), uid)
+    assert store.missing(uid, data, ()) == []
+    return digest_of(data)
+
+
+def test_what_is_missing_is_asked_for_once(store: CodeStore) -> None:
+    data = listed(FILES)
+    assert set(store.missing(ANN, data, ())) == {digest_of(each) for each in FILES.values()}
+    assert receive(store, framed(list(FILES.values()))).is_whole
+    assert store.missing(ANN, data, ()) == []
+    more = {**FILES, "new": b"new"}
+    assert store.missing(ANN, listed(more), ()) == [digest_of(b"new")]
+
+
+def test_a_bundle_is_there_for_nobody_else(store: CodeStore) -> None:
+    bundle = kept(store)
+    assert store.summary(ANN, bundle) is not None
+    assert store.summary(BEN, bundle) is None
+    assert set(store.missing(BEN, listed(FILES), ())) == {
+        digest_of(each) for each in FILES.values()
+    }
+    assert not store.has_file(BEN, digest_of(b"a = 1\n"))
+
+
+def test_a_connection_that_ends_leaves_whole_files_and_nothing_half(store: CodeStore) -> None:
+    data = framed(list(FILES.values()))
+    receiving = receive(store, data[:-50])
+    assert not receiving.is_whole
+    receiving.close()
+    assert list((store.new_file().parent).iterdir()) == []
+    assert store.missing(ANN, listed(FILES), ()) == [digest_of(FILES["pkg/large"])]
+
+
+def test_a_file_that_is_not_what_its_digest_says_is_refused(store: CodeStore) -> None:
+    data = bytes.fromhex(digest_of(b"good")) + (4).to_bytes(8, "big") + b"evil"
+    with pytest.raises(Rejected, match="not what its digest says"):
+        receive(store, data)
+    assert not store.has_file(ANN, digest_of(b"good"))
+    assert list((store.new_file().parent).iterdir()) == []
+
+
+def test_a_list_that_lies_about_sizes_is_never_kept(store: CodeStore) -> None:
+    kept(store)
+    lie = written([CodeFile("a", "f", 1, digest_of(FILES["pkg/large"]))])
+    assert store.missing(ANN, lie, ()) == [digest_of(FILES["pkg/large"])]
+    assert store.summary(ANN, digest_of(lie)) is None
+
+
+def test_too_large_is_refused_before_it_is_written(store: CodeStore) -> None:
+    head = bytes.fromhex(digest_of(b"")) + (1 << 40).to_bytes(8, "big")
+    with pytest.raises(Rejected, match=r"1 TiB is larger"):
+        receive(store, head)
+    small = [bytes([n]) for n in range(256)] + [n.to_bytes(2, "big") for n in range(100)]
+    with pytest.raises(Rejected, match="all the room"):
+        receive(store, framed(small))
+
+
+def test_a_bundle_becomes_a_folder_that_can_be_written_without_harm(
+    store: CodeStore, tmp_path: Path
+) -> None:
+    bundle = kept(store)
+    manifest = store.manifest(ANN, bundle)
+    for name in ("one", "two"):
+        lay_out(store, ANN, manifest, tmp_path / name, None)
+    (tmp_path / "one/pkg/a.py").write_text("spoilt")
+    assert (tmp_path / "two/pkg/a.py").read_bytes() == FILES["pkg/a.py"]
+    assert store.file(ANN, digest_of(FILES["pkg/a.py"])).read_bytes() == FILES["pkg/a.py"]
+    assert os.access(tmp_path / "two/run", os.X_OK)
+    assert (tmp_path / "two/pkg/a.py").stat().st_mode & 0o7777 == 0o644
+
+
+def test_a_layout_that_fails_leaves_nothing(store: CodeStore, tmp_path: Path) -> None:
+    manifest = store.manifest(ANN, kept(store))
+    store.file(ANN, digest_of(FILES["pkg/large"])).unlink()
+    with pytest.raises(FileNotFoundError):
+        lay_out(store, ANN, manifest, tmp_path / "work", None)
+    assert not (tmp_path / "work").exists()
+    assert list((store.new_file().parent).iterdir()) == []
+
+
+def age(store: CodeStore, tmp_path: Path) -> None:
+    long_ago = time.time() - 5000
+    for path in (tmp_path / "code").rglob("*"):
+        if path.is_file():
+            os.utime(path, (long_ago, long_ago))
+
+
+def test_what_no_kept_job_needs_goes_and_what_one_needs_stays(
+    store: CodeStore, tmp_path: Path
+) -> None:
+    bundle, difference = kept(store), b"diff --git"
+    receive(store, framed([difference, b"never used"]))
+    other = listed({"other": b"a = 1\n"})
+    assert store.missing(ANN, other, ()) == []
+    store.use(ANN, bundle, JobId(7), digest_of(difference))
+    age(store, tmp_path)
+    assert store.jobs_of(ANN) == {7}
+    store.sweep(ANN, lambda job: job == 7, 1000)
+    assert store.summary(ANN, bundle) is not None
+    assert store.summary(ANN, digest_of(other)) is None
+    assert store.text(ANN, digest_of(difference), 99) == difference
+    assert not store.has_file(ANN, digest_of(b"never used"))
+    assert store.used(ANN) > 0
+    age(store, tmp_path)
+    store.sweep(ANN, lambda _: False, 1000)
+    assert store.summary(ANN, bundle) is None
+    assert store.used(ANN) == 0
+    assert not list((tmp_path / "code" / str(ANN) / "uses").iterdir())
+
+
+def test_what_was_asked_for_just_now_stays(store: CodeStore, tmp_path: Path) -> None:
+    bundle = kept(store)
+    age(store, tmp_path)
+    assert store.summary(ANN, bundle) is not None
+    store.sweep(ANN, lambda _: False, 1000)
+    assert store.summary(ANN, bundle) is not None
+    assert store.missing(ANN, listed(FILES), ()) == []
