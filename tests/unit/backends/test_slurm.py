@@ -57,7 +57,7 @@ def test_a_job_asks_for_just_its_node_and_what_it_needs() -> None:
     assert set(options) >= {
         "--job-name=allot-ab-7.2.1", "--partition=gpu", "--nodelist=n3", "--nodes=1",
         "--ntasks=1", "--cpus-per-task=2", "--mem=101M", "--gres=gpu:a100:2",
-        "--no-requeue", "--export=NIL", "--uid=1000", "--gid=1001",
+        "--no-requeue", "--export=ALL", "--uid=1000", "--gid=1001",
         "--comment=allotment 7.2.1 tenant=vision",
     }  # fmt: skip
 

@@ -80,7 +80,7 @@ def common_of(
         f"--comment=allotment {key}{labels}",
         f"--partition={partition}",
         "--no-requeue",
-        "--export=NIL",
+        "--export=ALL",  # Of sbatch's few; else slurmd runs a login shell of the user first.
         "--chdir=/",
         f"--output={folder.replace('%', '%%')}/slurm.log",
         "--open-mode=append",
