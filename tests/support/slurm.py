@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.support.patience import PATIENCE_S
 
@@ -60,6 +60,9 @@ PartitionName=short Nodes=n1 MaxTime=1 State=UP
 class Slurm:
     """The daemons, and what they are asked by."""
 
+    last: tuple[str, ...] = ("munged",)
+    """What the others need, in the order in which it is ended."""
+
     def __init__(
         self,
         folder: Path,
@@ -80,7 +83,7 @@ class Slurm:
 
     def write(self) -> None:
         """Write configuration, key and device files."""
-        ports = _free_ports(self.nodes + 1)
+        ports = free_ports(self.nodes + 1)
         nodes = "\n".join(
             f"NodeName=n{n} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 "
             f"Port={ports[n]} CPUs={max(4, self.gpus)} RealMemory=2000 "
@@ -126,11 +129,15 @@ class Slurm:
             f"--log-file={f}/munge.log", f"--seed-file={f}/munge.seed",
         )  # fmt: skip
         self.until(lambda: (f / "munge.sock").exists())
+        self.before_controller()
         self.start_controller()
         for n in range(1, self.nodes + 1):
             self.start_node(f"n{n}")
         idle = ("sinfo", "-h", "-t", "idle", "-p", "main", "-o", "%D")
         self.until(lambda: self.say(*idle) == str(self.nodes))
+
+    def before_controller(self) -> None:
+        """Start what slurmctld needs."""
 
     def start_controller(self) -> None:
         """Start slurmctld, and wait until it answers."""
@@ -218,11 +225,14 @@ class Slurm:
         """End jobs and daemons, in the order in which they need each other."""
         with contextlib.suppress(TimeoutError):
             self.clear()
-        for name in ("slurmctld", *(f"n{n}" for n in range(1, self.nodes + 1)), "munged"):
+        for name in ("slurmctld", *(f"n{n}" for n in range(1, self.nodes + 1)), *self.last):
             process = self._running.pop(name, None)
             if process is not None:
                 process.terminate()
                 process.wait(PATIENCE_S)
+
+
+S = TypeVar("S", bound=Slurm)
 
 
 @contextlib.contextmanager
@@ -236,7 +246,13 @@ def a_slurm(
     """
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    slurm = Slurm(folder, nodes, gpus, settings, apart)
+    with running(Slurm(folder, nodes, gpus, settings, apart)) as slurm:
+        yield slurm
+
+
+@contextlib.contextmanager
+def running(slurm: S) -> Iterator[S]:
+    """Start a Slurm, and end it; its folder is removed then."""
     try:
         slurm.write()
         slurm.start_all()
@@ -244,10 +260,11 @@ def a_slurm(
     finally:
         slurm.stop_all()
         shutil.rmtree(slurm.devices, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(slurm.folder, ignore_errors=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Return ports of this machine that nobody listens on."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

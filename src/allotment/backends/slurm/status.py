@@ -56,6 +56,11 @@ NEVER = frozenset(
         "PartitionTimeLimit", "PartitionNodeLimit", "PartitionDown", "PartitionInactive",
         "BadConstraints", "InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed",
         "AssociationTimeLimit", "QOSTimeLimit", "JobHeldAdmin", "JobHeldUser",
+        "AssocMaxCpuPerJobLimit", "AssocMaxMemPerJob", "AssocMaxGRESPerJob",
+        "AssocMaxNodePerJobLimit", "AssocMaxWallDurationPerJobLimit",
+        "QOSMaxCpuPerJobLimit", "QOSMaxMemoryPerJob", "QOSMaxGRESPerJob",
+        "QOSMaxNodePerJobLimit", "QOSMaxWallDurationPerJobLimit",
+        "QOSMinCpuNotSatisfied", "QOSMinMemory", "QOSMinGRES",
     }
 )  # fmt: skip
 """Reasons for which Slurm lets a job wait that no end of another job changes."""
