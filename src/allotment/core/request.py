@@ -9,7 +9,7 @@ from allotment.model.amounts import vector_of
 from allotment.model.engines import Ability, asked_by, asks_of
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
-from allotment.model.spec import Arch, JobSpec, TaskRole
+from allotment.model.spec import Arch, GiveWay, JobSpec, Mpi, TaskRole
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -183,7 +183,9 @@ def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:
         spec.prefer,
         spec.pin,
         spec.opportunistic,
-        asked_by(spec.on_eviction, spec.mpi, image=bool(spec.image)),
+        spec.on_eviction,
+        spec.mpi,
+        bool(spec.image),
         spec.engine,
         user,
         group,
@@ -200,11 +202,14 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     prefer: str,
     pin: str,
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
-    asks: tuple[Ability, ...],
+    on_eviction: GiveWay,
+    mpi: Mpi,
+    image: bool,  # noqa: FBT001 - the parts of the key
     engine: str,
     user: str,
     group: str,
 ) -> Shape:
+    asks = asked_by(on_eviction, mpi, image=image)
     requests = tuple(
         Request(
             role.needed,

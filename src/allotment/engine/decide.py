@@ -162,6 +162,12 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
             f"User {actor.user} is not a member of tenant {tenant.name}.",
             "Ask the administrator, or submit to a tenant of yours (allot tenants).",
         )
+    if spec.depends_on:
+        _check_dependencies(state, spec)
+    return check_fit(state, spec, tenant, actor)
+
+
+def _check_dependencies(state: State, spec: JobSpec) -> None:
     if len(spec.depends_on) > MOST_DEPENDENCIES:
         raise Rejected(
             Code.BAD_DEPENDENCY,
@@ -178,7 +184,6 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
     for choice in choices(spec.depends_on):
         if all(map(state.is_lost, choice)):
             raise too_late([(need.job, state.jobs[need.job].state) for need in choice])
-    return check_fit(state, spec, tenant, actor)
 
 
 def too_late(ended: list[tuple[JobId, JobState]]) -> Rejected:

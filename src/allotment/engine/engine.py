@@ -183,13 +183,13 @@ class Engine:
         return self._change(decision)
 
     def _placed(self, placement: Placement) -> e.AttemptPlaced:
-        job = self.state.jobs[placement.job]
+        job, ports = self.state.jobs[placement.job], self.state.ports
         return e.AttemptPlaced(
             job.id,
             AttemptNo(len(job.attempts) + 1),
             placement.slots,
             placement.entitlement,
-            self.state.ports.find(port_count(job.spec), self._port_is_free),
+            ports.find(port_count(job.spec), self._port_is_free) if ports.free else 0,
             placement.quota,
         )
 

@@ -19,15 +19,15 @@ class PortPool:
         self._first, self._end = 0, 0
         self._next = 0
         self._taken: set[int] = set()
-        self._free = 0
+        self.free = 0
         """Ports of the range that are not taken: a full one is not looked through."""
 
     def configure(self, ports: tuple[int, int]) -> None:
         """Use this half-open range from now on; what is taken stays taken."""
         self._first, self._end = ports
         self._next = self._first
-        self._free = self._end - self._first
-        self._free -= sum(1 for port in self._taken if self._first <= port < self._end)
+        self.free = self._end - self._first
+        self.free -= sum(1 for port in self._taken if self._first <= port < self._end)
 
     def begin_at(self, offset: int) -> None:
         """Begin somewhere else in the range, so that two services of a host keep apart."""
@@ -40,7 +40,7 @@ class PortPool:
         `is_free` says whether somebody else on the host has a port; what is chosen is
         recorded, so an answer is never asked for again.
         """
-        if count > self._free:
+        if count > self.free:
             return 0
         start = self._next if self._next + count <= self._end else self._first
         for base in (start, self._first):
@@ -54,14 +54,14 @@ class PortPool:
     def take(self, first: int, count: int) -> None:
         """Hold a range that `find` gave; 0 holds nothing."""
         if first:
-            self._free -= self._inside(first, count)
+            self.free -= self._inside(first, count)
             self._taken.update(range(first, first + count))
             self._next = first + count
 
     def give(self, first: int, count: int) -> None:
         """Let go of a range."""
         if first:
-            self._free += self._inside(first, count)
+            self.free += self._inside(first, count)
             self._taken.difference_update(range(first, first + count))
 
     def _inside(self, first: int, count: int) -> int:

@@ -234,12 +234,13 @@ class State:
             return
         if job.not_before > now:
             self.timers.arm(job.not_before, job.id)
-        elif self.waits_for_others(job):
+        elif job.spec.depends_on and self.waits_for_others(job):
             return
-        elif job.spec.array is not None and self.array_full(job):
-            self.arrays[job.spec.array.parent].outside[job.id] = None
+        elif (array := job.spec.array) is not None and self.array_full(job):
+            self.arrays[array.parent].outside[job.id] = None
         else:
-            self._enter_array(job)
+            if array is not None:
+                self._enter_array(job)
             self.cluster.pending.add(self.standing(job), now)
 
     def step_out(self, job: JobRecord, now: Instant) -> None:

@@ -121,7 +121,7 @@ class WaitCauses:
             ask.array = self._arrays.setdefault(array.parent, Array(array.max_running))
         if event.held:
             ask.hindrances += 1
-        for choice in choices(event.spec.depends_on):
+        for choice in choices(event.spec.depends_on) if event.spec.depends_on else ():
             unfinished = [need for need in choice if need.job in self._asks]
             ask.hindrances += bool(unfinished)
             met: list[bool] = []
