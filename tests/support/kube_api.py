@@ -9,8 +9,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from allotment.backends.kubernetes.http import Answer
-from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.backends.http import Answer, Login
 from allotment.model.errors import EngineAway
 
 NODES, ALL_PODS, PODS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/ns/pods"
@@ -41,8 +40,8 @@ class KubeApi:
 
     # ── in the place of Http ────────────────────────────────────────────────────────────
 
-    def opened(self, access: Access) -> "KubeApi":
-        assert access.server
+    def opened(self, server: str, login: Login, server_name: str) -> "KubeApi":
+        assert server
         return self
 
     @property

@@ -21,6 +21,12 @@ from tests.support.patience import PATIENCE_S
 
 NODES, GPUS = 2, 4
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
+REST_TOOLS = (*TOOLS, "slurmrestd")
+JWT = """\
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={folder}/jwt.key
+"""
+"""For a Slurm that slurmrestd asks: the plugin is a Debian package of its own."""
 CONF = """\
 ClusterName=allotment-test
 SlurmctldHost={host}(127.0.0.1)
@@ -70,6 +76,8 @@ class Slurm:
         gpus: int = GPUS,
         settings: str = "",
         apart: Sequence[Path] = (),
+        *,
+        rest: bool = False,
     ) -> None:
         """Of each folder in `apart` every node sees one of its own, in memory."""
         self.folder = folder
@@ -79,11 +87,15 @@ class Slurm:
         self.conf = folder / "slurm.conf"
         self.devices = Path("/dev") / folder.name
         """In /dev, of which a task sees only what it was given."""
+        self.token = folder / "token"
+        self.rest_port = 0
+        """Of slurmrestd, if there is one."""
+        self._has_rest = rest
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def write(self) -> None:
         """Write configuration, key and device files."""
-        ports = free_ports(self.nodes + 1)
+        ports = free_ports(self.nodes + 2)
         nodes = "\n".join(
             f"NodeName=n{n} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 "
             f"Port={ports[n]} CPUs={max(4, self.gpus)} RealMemory=2000 "
@@ -97,6 +109,13 @@ class Slurm:
             )
             + self._settings
         )
+        if self._has_rest:
+            self.rest_port = ports[-1]
+            with self.conf.open("a") as conf:
+                conf.write(JWT.format(folder=self.folder))
+            secret = self.folder / "jwt.key"
+            secret.write_bytes(secrets.token_bytes(32))
+            secret.chmod(0o600)
         files = []
         self.devices.mkdir()
         for index in range(self.gpus):
@@ -122,19 +141,52 @@ class Slurm:
 
     def start_all(self) -> None:
         """Start every daemon, and wait for idle nodes."""
-        f = self.folder
-        self._start(
-            "munged", "munged", "--foreground", "--force", f"--key-file={f}/munge.key",
-            f"--socket={f}/munge.sock", f"--pid-file={f}/munge.pid",
-            f"--log-file={f}/munge.log", f"--seed-file={f}/munge.seed",
-        )  # fmt: skip
-        self.until(lambda: (f / "munge.sock").exists())
+        self.start_munge()
         self.before_controller()
         self.start_controller()
         for n in range(1, self.nodes + 1):
             self.start_node(f"n{n}")
         idle = ("sinfo", "-h", "-t", "idle", "-p", "main", "-o", "%D")
         self.until(lambda: self.say(*idle) == str(self.nodes))
+        if self._has_rest:
+            self.renew_token()
+            self.start_rest()
+
+    def start_munge(self) -> None:
+        """Start munged, and wait for its socket."""
+        f = self.folder
+        (f / "munge.sock").unlink(missing_ok=True)
+        self._start(
+            "munged", "munged", "--foreground", "--force", f"--key-file={f}/munge.key",
+            f"--socket={f}/munge.sock", f"--pid-file={f}/munge.pid",
+            f"--log-file={f}/munge.log", f"--seed-file={f}/munge.seed",
+        )  # fmt: skip
+        self.until(lambda: (f / "munge.sock").exists())
+
+    def start_rest(self) -> None:
+        """Start slurmrestd, and wait until it listens. It refuses to be root's."""
+        is_old = self.say("slurmctld", "-V").startswith("slurm-wlm 22")
+        self._start(
+            "slurmrestd", "slurmrestd", "-u", "nobody", "-g", "nogroup", "-a", "rest_auth/jwt",
+            "-s", "openapi/v0.0.38" if is_old else "slurmctld", "-f", str(self.conf),
+            f"127.0.0.1:{self.rest_port}",
+        )  # fmt: skip
+        self.until(self._rest_listens)
+
+    def _rest_listens(self) -> bool:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.rest_port), 1),
+        ):
+            return True
+        return False
+
+    def renew_token(self, lifespan_s: int = 3600) -> None:
+        """Put a token of root's into the file, as a whole."""
+        part = self.token.with_suffix(".part")
+        part.touch(mode=0o600)
+        part.write_text(self.say("scontrol", "token", f"lifespan={lifespan_s}"))
+        part.replace(self.token)
 
     def before_controller(self) -> None:
         """Start what slurmctld needs."""
@@ -217,15 +269,21 @@ class Slurm:
     def _start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:
             # In its folder: a slurmstepd that crashes leaves its memory where slurmd stands.
+            env = {**self.env, "SLURM_JWT": "daemon"} if name == "slurmrestd" else self.env
             self._running[name] = subprocess.Popen(
-                words, env=self.env, cwd=self.folder, stdout=out, stderr=out
+                words, env=env, cwd=self.folder, stdout=out, stderr=out
             )
 
     def stop_all(self) -> None:
         """End jobs and daemons, in the order in which they need each other."""
         with contextlib.suppress(TimeoutError):
             self.clear()
-        for name in ("slurmctld", *(f"n{n}" for n in range(1, self.nodes + 1)), *self.last):
+        for name in (
+            "slurmrestd",
+            "slurmctld",
+            *(f"n{n}" for n in range(1, self.nodes + 1)),
+            "munged",
+        ):
             process = self._running.pop(name, None)
             if process is not None:
                 process.terminate()
@@ -237,7 +295,12 @@ S = TypeVar("S", bound=Slurm)
 
 @contextlib.contextmanager
 def a_slurm(
-    nodes: int = NODES, gpus: int = GPUS, settings: str = "", apart: Sequence[Path] = ()
+    nodes: int = NODES,
+    gpus: int = GPUS,
+    settings: str = "",
+    apart: Sequence[Path] = (),
+    *,
+    rest: bool = False,
 ) -> Iterator[Slurm]:
     """Start a Slurm of so many nodes, with so many GPUs each, and end it.
 
@@ -246,13 +309,7 @@ def a_slurm(
     """
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    with running(Slurm(folder, nodes, gpus, settings, apart)) as slurm:
-        yield slurm
-
-
-@contextlib.contextmanager
-def running(slurm: S) -> Iterator[S]:
-    """Start a Slurm, and end it; its folder is removed then."""
+    slurm = Slurm(folder, nodes, gpus, settings, apart, rest=rest)
     try:
         slurm.write()
         slurm.start_all()

@@ -1,22 +1,25 @@
 """What `allot doctor` looks at where the jobs run in a partition of Slurm."""
 
 import asyncio
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.words import count
 from allotment.client import ApiError, Client, Unreachable
+from allotment.model.engines import EngineSetup, EngineType, RestSetup
 from allotment.model.errors import BackendError
 
 if TYPE_CHECKING:
-    from allotment.backends.slurm.client import SlurmNode
     from allotment.backends.slurm.settings import Partition
+    from allotment.backends.slurm.told import SlurmNode
 
-KEPT, PILOT = "slurm-partition", "slurm-pilot"
+KEPT, PILOT, CONFIG = "slurm-partition", "slurm-pilot", "config.yaml"
 OLDEST = (22, 5)
 PROBE_S = 8
 """How long a node may be waited for that is to be looked at from inside."""
@@ -26,32 +29,88 @@ EPILOG = "allotment-epilog"
 
 
 def slurm(folder: Path) -> list[Finding]:
-    """Return findings on Slurm, the partition, and its nodes; nothing where jobs run here."""
-    path = folder / KEPT
-    if not path.exists():
-        return []
-    name = path.read_text().strip()
-    return asyncio.run(_look(folder, name))
+    """Return findings on each Slurm of a service: its partition, and its nodes."""
+    return [each for setup in _setups(folder) for each in asyncio.run(_look(folder, setup))]
 
 
-async def _look(folder: Path, name: str) -> list[Finding]:
+def _setups(folder: Path) -> Iterator[EngineSetup]:
+    """Go through the engines of Slurm: of the command line, and of the configuration."""
+    kept = folder / KEPT
+    if kept.exists():
+        kind = EngineType.PILOT if (folder / PILOT).exists() else EngineType.SLURM
+        yield EngineSetup("", kind, kept.read_text().strip())
+        return
+    path = folder / CONFIG
+    if path.exists():
+        from allotment.wire.config import engines_in  # noqa: PLC0415 - only here
+
+        for setup in engines_in(path.read_bytes(), source=str(path)):
+            if setup.type in (EngineType.SLURM, EngineType.PILOT):
+                yield setup
+
+
+async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     from allotment.backends.slurm import client  # noqa: PLC0415 - only here
+    from allotment.backends.slurm.calls import calls_of  # noqa: PLC0415
 
+    name, slurm = setup.partition, calls_of(setup)
+    found = list(rest_findings(setup.rest)) if setup.rest else []
+    settings: dict[str, str] = {}
     try:
-        settings = await client.settings()
-        partition = await client.partition(name)
-        nodes = [node for node in await client.nodes() if name in node.partitions]
+        if not setup.rest:
+            settings = await client.settings()
+            found += settings_findings(settings)
+        partition = await slurm.partition(name)
+        nodes = [node for node in await slurm.nodes() if name in node.partitions]
     except BackendError as error:
-        return [Finding("slurm", Level.BAD, str(error), away_advice(str(error)))]
-    found = [*settings_findings(settings), *partition_findings(name, partition, nodes)]
+        place = f"engine {setup.name}: " if setup.name else ""
+        advice = rest_advice(str(error)) if setup.rest else away_advice(str(error))
+        return [*found, Finding("slurm", Level.BAD, f"{place}{error}", advice)]
+    finally:
+        slurm.close()
+    found += partition_findings(name, partition, nodes)
     if partition is None:
         return found
-    found += [*node_findings(nodes), *_compared(folder, nodes)]
-    if (folder / PILOT).exists():
+    found += [*node_findings(nodes), *_compared(folder, setup.name, nodes)]
+    if setup.type is EngineType.PILOT and not setup.name:
         from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
 
         found += [*epilog_findings(settings), *doctor_pilots.findings(folder)]
-    return [*found, await _from_inside(folder, name)]
+    return [*found, await _from_inside(folder, setup)]
+
+
+def rest_findings(rest: RestSetup) -> Iterator[Finding]:
+    """Return who else could come by the token with which slurmrestd is asked."""
+    if rest.token_file:
+        with contextlib.suppress(OSError):
+            if Path(rest.token_file).stat().st_mode & 0o077:
+                yield Finding(
+                    "token", Level.BAD, f"others than its owner may read {rest.token_file}",
+                    f"chmod 600 {rest.token_file}: who has the token may act for its user.",
+                )  # fmt: skip
+    place = urlsplit(rest.server)
+    if place.scheme == "http" and place.hostname not in ("localhost", "127.0.0.1", "::1"):
+        yield Finding(
+            "slurmrestd", Level.WARN, f"the token goes to {place.netloc} unencrypted",
+            "Let a proxy with TLS stand before slurmrestd (https://…), or use a socket.",
+        )  # fmt: skip
+
+
+def rest_advice(trouble: str) -> str:
+    """Return what to do where slurmrestd or the token does not do."""
+    text = trouble.lower()
+    if "does not accept" in text or "wants a token" in text:
+        return (
+            "Make a new one on the controller: `scontrol token username=root lifespan=…`; the "
+            "controller's key (jwt_key) and clock must be those it was made with."
+        )
+    if "token" in text:
+        return "Put a token there: `scontrol token username=root lifespan=…` prints one."
+    if "slurmctld" in text:
+        return (
+            "Check on the controller that slurmctld runs: `scontrol ping`. Running tasks go on."
+        )
+    return "Check that slurmrestd runs and listens there. Running tasks go on."
 
 
 def away_advice(trouble: str) -> str:
@@ -161,11 +220,11 @@ def _named(nodes: Sequence["SlurmNode"]) -> str:
     return ", ".join(names[:MOST_NAMED]) + more
 
 
-def _compared(folder: Path, nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
+def _compared(folder: Path, engine: str, nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
     """Compare the nodes of the service with those of the partition."""
     try:
         with Client(state=str(folder), timeout=5) as client:
-            ours = {node.name for node in client.nodes()}
+            ours = {node.name for node in client.nodes() if node.engine == engine}
     except (Unreachable, ApiError):
         return
     there = {node.name for node in nodes}
@@ -180,18 +239,19 @@ def _compared(folder: Path, nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
             yield Finding("nodes", Level.WARN, f"{text}: {named}", advice)
 
 
-async def _from_inside(folder: Path, partition: str) -> Finding:
+async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
     """Have one node look at the state folder, and for Python."""
     from allotment.backends.slurm import client  # noqa: PLC0415 - only here
     from allotment.backends.slurm.request import PYTHON  # noqa: PLC0415
 
-    runner = next(folder.absolute().glob("slurm/task-*.pyz"), None)
+    kept = folder.absolute() / "engines" / setup.name if setup.name else folder.absolute()
+    runner = next(kept.glob("slurm/task-*.pyz"), None)
     if runner is None:
         return Finding("nodes see", Level.NOTE, "not looked at: the service never ran here")
     look = f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; echo looked'
     try:
         said = await client.run(
-            "srun", f"--partition={partition}", "--nodes=1", "--ntasks=1", "--mem=16M",
+            "srun", f"--partition={setup.partition}", "--nodes=1", "--ntasks=1", "--mem=16M",
             f"--immediate={PROBE_S}", "--time=1", "--mpi=none", "--export=NIL", "--chdir=/",
             "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner),
         )  # fmt: skip

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from allotment.backends.slurm import client
-from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.discover import nodes_of, report_of
+from allotment.backends.slurm.told import SlurmNode
 from allotment.demo.own_service import Engine
 from allotment.demo.setting import Setting, TooSmall, setting_on_slurm
 from allotment.model.cluster import Node

@@ -46,6 +46,17 @@ class EngineType(StrEnum):
     """A Kubernetes cluster, each task a pod."""
 
 
+class RestSetup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where slurmrestd answers, and where the token is that it wants; never the token."""
+
+    server: str
+    """Its URL, or `unix:PATH`."""
+    token_file: str = ""
+    token_command: tuple[str, ...] = ()
+    user: str = ""
+    """Whose the token is, where it does not say so."""
+
+
 class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """An engine as it is configured: `partition` of those of Slurm, most of Kubernetes."""
 
@@ -69,6 +80,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whose pods of others are taken, and for whom: TENANT or TENANT/QUEUE, the usual first."""
     folder: str = ""
     """Of pilots: on the own disk of each node; '' where nodes share the service's."""
+    rest: RestSetup | None = None
+    """How Slurm is asked, if not by its commands."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
+from shlex import split
 
 import msgspec
 
 from allotment.model.cluster import Node
-from allotment.model.engines import ANY_ENGINE, EngineSetup, EngineType
+from allotment.model.engines import ANY_ENGINE, EngineSetup, EngineType, RestSetup
 from allotment.model.ids import NodeId
-from allotment.wire.config_shape import ConfigShape
+from allotment.wire.config_shape import ConfigShape, EngineShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
@@ -33,9 +34,18 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.force_after,
             tuple(sorted((name, tuple(whose)) for name, whose in engine.namespaces.items())),
             engine.folder,
+            _rest_of(engine),
         )
         for name, engine in shape.engines.items()
     )
+
+
+def _rest_of(engine: EngineShape) -> RestSetup | None:
+    told = engine.rest
+    if told is None:
+        return None
+    server = told.url or f"unix:{told.socket}"
+    return RestSetup(server, told.token, tuple(split(told.token_command)), told.user)
 
 
 def with_engines(

@@ -50,6 +50,7 @@ from allotment.wire.queue_shape import (
     State,
     read_cpu_or_none,
 )
+from allotment.wire.rest_shape import RestShape
 from allotment.wire.text import shown
 
 MOST_GPUS = 1024
@@ -254,6 +255,7 @@ class EngineShape(Shape):
     accounts: dict[str, Name] = Field(default={}, examples=["{vision: research}"])
     qos: NameOrNone = Field(default="", examples=["normal"])
     folder: Path = Field(default="", examples=["/var/lib/allotment"])
+    rest: RestShape | None = Field(default=None, examples=["{socket: /run/slurmrestd.sock}"])
     kubeconfig: Word = Field(default="", examples=["/etc/allotment/kubeconfig"])
     context: Word = Field(default="", examples=["gpu-cluster"])
     namespace: NameOrNone = Field(default="", examples=["allotment"])
@@ -264,7 +266,7 @@ class EngineShape(Shape):
 
     @model_validator(mode="after")
     def _where(self) -> "EngineShape":
-        for key in ("accounts", "qos"):
+        for key in ("accounts", "qos", "rest"):
             if getattr(self, key) and self.type is not EngineType.SLURM:
                 message = f"is given, and an engine of type {self.type} has no such"
                 raise Amiss(message, "type: slurm", at=(key,))

@@ -1,12 +1,13 @@
 """A configuration back into what `read_config` reads; reading it gives the same."""
 
 from collections.abc import Iterator, Sequence
+from shlex import join
 
 import msgspec
 
 from allotment.model.cluster import Device, Nic, Node
 from allotment.model.dated import as_written
-from allotment.model.engines import EngineSetup
+from allotment.model.engines import EngineSetup, RestSetup
 from allotment.model.quantity import NOTHING, Resources
 from allotment.model.tenancy import Config, DatedChange, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
@@ -67,6 +68,7 @@ def _engines(config: Config) -> Written:
             "type": engine.type.value,
             **{key: value for key in ENGINE_WORDS if (value := getattr(engine, key))},
             **({"accounts": dict(engine.accounts)} if engine.accounts else {}),
+            **({"rest": _rest(engine.rest)} if engine.rest else {}),
             **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
             **_after(engine.force_after_ms),
             **_namespaces(engine),
@@ -81,6 +83,17 @@ def _namespaces(engine: EngineSetup) -> Written:
 
 
 ENGINE_WORDS = ("partition", "qos", "kubeconfig", "context", "namespace", "image", "folder")
+
+
+def _rest(rest: RestSetup) -> Written:
+    is_socket = rest.server.startswith("unix:")
+    told = {
+        "socket" if is_socket else "url": rest.server.removeprefix("unix:"),
+        "token": rest.token_file,
+        "token_command": join(rest.token_command),
+        "user": rest.user,
+    }
+    return {key: value for key, value in told.items() if value}
 
 
 def _after(force_after_ms: int) -> Written:

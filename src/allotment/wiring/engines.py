@@ -11,7 +11,7 @@ from allotment.api.state_folder import write_whole
 from allotment.model.cells import CellType
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup, EngineType, lacks_of
-from allotment.model.errors import BadInput, EngineAway, NoNodes, Problem
+from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
@@ -304,7 +304,7 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
         log.warning(f"{where.SYSTEM} shows no nodes; its jobs go on", why=str(error))
     except EngineAway as error:
         if is_first:
-            raise where.unanswered(error) from error
+            raise _unanswered(error, setup) from error
         log.warning(f"{where.SYSTEM} does not answer; its jobs go on", why=str(error))
     else:
         if folder is not None:
@@ -321,7 +321,13 @@ def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:
         write_whole(folder / f"nodes-of-{name}.json", msgspec.json.encode(nodes), 0o600)
 
 
+def _unanswered(error: EngineAway, setup: EngineSetup) -> BackendError:
+    if setup.type is EngineType.KUBERNETES:
+        return kubernetes.unanswered(error)
+    return slurm.unanswered(error, setup)
+
+
 def _discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     if setup.type is EngineType.KUBERNETES:
         return kubernetes.discovered(setup, is_first=is_first)
-    return slurm.discovered(setup.partition, is_first=is_first)
+    return slurm.discovered(setup, is_first=is_first)

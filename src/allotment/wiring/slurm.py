@@ -10,7 +10,7 @@ import structlog
 from allotment.api.state_folder import write_whole
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
-from allotment.model.engines import EngineSetup
+from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
 
 log = structlog.get_logger("allot.wiring")
@@ -44,8 +44,13 @@ def partition_of(folder: Path, wanted: str) -> str:
     return kept or wanted
 
 
-def unanswered(error: EngineAway) -> BackendError:
+def unanswered(error: EngineAway, setup: EngineSetup | None = None) -> BackendError:
     """Return the error that Slurm does not answer, and what to try."""
+    if setup is not None and setup.rest is not None:
+        return BackendError(
+            f"Slurm does not answer: {error}. `allot doctor` says more; slurmrestd is looked "
+            f"for at {setup.rest.server} (engines.{setup.name}.rest)."
+        )
     return BackendError(
         f"Slurm does not answer: {error}. Try `sinfo` on this machine: it needs Slurm's "
         "commands, slurm.conf, and munge running with the key of the cluster."
@@ -68,7 +73,7 @@ def described(partition: str) -> tuple[tuple[Node, ...], Topology]:
     from allotment.backends.slurm.switches import switches_of, topology_of  # noqa: PLC0415
 
     try:
-        nodes = discovered(partition, is_first=True)
+        nodes = discovered(EngineSetup("", EngineType.SLURM, partition), is_first=True)
     except EngineAway as error:
         raise unanswered(error) from error
     with ThreadPoolExecutor(1) as pool:
@@ -89,29 +94,43 @@ def is_pilot(folder: Path, *, wanted: bool) -> bool:
     return kept or wanted
 
 
-def discovered(partition: str, *, is_first: bool) -> tuple[Node, ...]:
+def discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     """Return the nodes of a partition as Slurm knows them. Raises NoNodes, EngineAway.
 
     Only the first time does it wait long: a later start can go on without an answer.
     """
-    from allotment.backends.slurm import client  # noqa: PLC0415
-    from allotment.backends.slurm.discover import nodes_of  # noqa: PLC0415
-    from allotment.backends.slurm.switches import labelled, switches_of  # noqa: PLC0415
-
-    patience_s = FIRST_S if is_first else AGAIN_S
     with ThreadPoolExecutor(1) as pool:  # where we are, a loop runs already
-        found = pool.submit(lambda: asyncio.run(client.nodes(patience_s))).result()
-        switches = pool.submit(lambda: asyncio.run(client.switches())).result()
-    nodes = labelled(nodes_of(found, partition), switches_of(switches))
+        looked = pool.submit(
+            lambda: asyncio.run(_look(setup, FIRST_S if is_first else AGAIN_S))
+        )
+        nodes, there = looked.result()
     if not nodes:
-        there = sorted({name for node in found for name in node.partitions})
         raise NoNodes((
             Problem(
-                f"Slurm has no partition {partition} with nodes",
+                f"Slurm has no partition {setup.partition} with nodes",
                 hint=f"partitions there: {', '.join(there[:20]) or 'none'}",
             ),
         ))  # fmt: skip
     return nodes
+
+
+async def _look(setup: EngineSetup, patience_s: float) -> tuple[tuple[Node, ...], list[str]]:
+    """Return the nodes of a partition, and the names of all partitions."""
+    from allotment.backends.slurm.calls import calls_of  # noqa: PLC0415
+    from allotment.backends.slurm.discover import nodes_of  # noqa: PLC0415
+    from allotment.backends.slurm.switches import labelled, switches_of  # noqa: PLC0415
+
+    slurm = calls_of(setup)
+    try:
+        async with asyncio.timeout(patience_s):
+            found = await slurm.nodes()
+        switches = await slurm.switches()
+    except TimeoutError:
+        raise EngineAway(f"no answer in {patience_s:.0f} s") from None
+    finally:
+        slurm.close()
+    there = sorted({name for node in found for name in node.partitions})
+    return labelled(nodes_of(found, setup.partition), switches_of(switches)), there
 
 
 def wrong_charges(setup: EngineSetup) -> Iterator[Problem]:

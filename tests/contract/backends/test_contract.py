@@ -1,6 +1,7 @@
 """What every backend promises, asked of each of them."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -17,7 +18,7 @@ from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.router import Router
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.cluster import Node
-from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.engines import EngineSetup, EngineType, RestSetup
 from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
@@ -27,7 +28,7 @@ from tests.support.cluster import end_launchers
 from tests.support.kubernetes import IMAGE, Kubernetes, a_kubernetes
 from tests.support.kubernetes import MARKS as FOR_KUBERNETES
 from tests.support.patience import PATIENCE_S
-from tests.support.slurm import TOOLS, Slurm, a_slurm
+from tests.support.slurm import REST_TOOLS, TOOLS, Slurm, a_slurm
 
 SCRIPTS = {
     "fake": {
@@ -38,6 +39,7 @@ SCRIPTS = {
     },
     "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+    "slurm over rest": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "kubernetes": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
 }
@@ -85,7 +87,7 @@ class Driver:
     def refused(self, task: TaskLaunch) -> TaskLaunch:
         """Return a task as no engine of this kind takes it."""
         match self.engine:
-            case "slurm" | "gpus" | "kubernetes":
+            case "slurm" | "slurm over rest" | "gpus" | "kubernetes":
                 nowhere = msgspec.structs.replace(task.binding, node="n9")
                 return msgspec.structs.replace(task, binding=nowhere)
             case "local" | "here" | "pilot":
@@ -136,6 +138,10 @@ def new_backend(name: str, folder: Path) -> Backend:
             return FakeBackend()
         case "slurm":
             return SlurmBackend(folder, "main", lambda: NODES)
+        case "slurm over rest":
+            rest = RestSetup(os.environ["SLURMRESTD"], os.environ["SLURMRESTD_TOKEN"])
+            setup = EngineSetup("gpus", EngineType.SLURM, "main", rest=rest)
+            return SlurmBackend(folder, "main", lambda: NODES, setup)
         case "kubernetes":
             setup = EngineSetup("kubernetes", EngineType.KUBERNETES, image=IMAGE)
             return KubernetesBackend(folder, setup, lambda: NODES)
@@ -151,7 +157,7 @@ def new_backend(name: str, folder: Path) -> Backend:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    with a_slurm() as running:
+    with a_slurm(rest=shutil.which("slurmrestd") is not None) as running:
         yield running
 
 
@@ -174,12 +180,16 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
         return
     slurm: Slurm = request.getfixturevalue("slurm")
     monkeypatch.setenv("SLURM_CONF", str(slurm.conf))
+    monkeypatch.setenv("SLURMRESTD", f"http://127.0.0.1:{slurm.rest_port}")
+    monkeypatch.setenv("SLURMRESTD_TOKEN", str(slurm.token))
     yield request.param
     slurm.clear()  # A pilot is left whose last task was told to end, and nobody waited.
 
 
 MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
 WITH_SLURM = [pytest.param(name, marks=MARKS) for name in ("slurm", "pilot", *ROUTED)]
+REST_MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*REST_TOOLS)]
+WITH_SLURM.append(pytest.param("slurm over rest", marks=REST_MARKS))
 REMOTE = [*WITH_SLURM, pytest.param("kubernetes", marks=FOR_KUBERNETES)]
 every = pytest.mark.parametrize("name", ["fake", "local", *REMOTE], indirect=True)
 real = pytest.mark.parametrize("name", ["local", *REMOTE], indirect=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.settings import Partition
+from allotment.backends.slurm.told import SlurmNode
 from allotment.cli.doctor_slurm import away_advice, node_findings, partition_findings
 from tests.support.on_slurm import OnSlurm
 from tests.support.slurm import TOOLS

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.discover import UNTYPED, nodes_of, report_of
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.output import pieces_in
@@ -24,6 +23,7 @@ from allotment.backends.slurm.settings import Partition, partition_of
 from allotment.backends.slurm.status import Row, report, rows_of
 from allotment.backends.slurm.strays import STRAY_S, Strays
 from allotment.backends.slurm.task import environment, reserve, write_in_room
+from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.status import RunnerStatus, indexes_in, status_from
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey

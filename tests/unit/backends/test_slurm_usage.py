@@ -5,6 +5,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.backends.slurm import client
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.status import Row, Rows
@@ -136,7 +137,7 @@ def test_a_node_that_left_and_came_back_is_told_of_again() -> None:
     """Also where it was away between two looks only: its id is another one then."""
     told: list[Report] = []
     nodes = [Node(NodeId(0), "n1", 8_000, 2000 * MIB, MIB, ())]
-    watch = NodeWatch(lambda: nodes, "gpu", Contact(), told.append)
+    watch = NodeWatch(client, lambda: nodes, "gpu", Contact(), told.append)
     line, use = a_line(2, 100), Others((), 2_000, 100 * MIB, "Slurm")
     for _ in range(2):
         watch.tell_others([line], {}, {}, OURS)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allotment.model.cluster import Node
-from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.engines import EngineSetup, EngineType, RestSetup
 from allotment.model.errors import BadInput
 from allotment.model.ids import NodeId
 from allotment.model.quantity import GIB, Millis
@@ -91,6 +91,48 @@ def test_a_folder_on_the_nodes_own_disks_is_read_and_written() -> None:
     assert config.engines[0].folder == "/var/lib/allotment"
     again = msgspec.json.encode(config_to_wire(config))
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("url: 'http://h:6820', token: /t", RestSetup("http://h:6820", "/t")),
+        (
+            "socket: /run/s, token_command: scontrol token 'username=a b', user: root",
+            RestSetup("unix:/run/s", "", ("scontrol", "token", "username=a b"), "root"),
+        ),
+        ("socket: /run/s", RestSetup("unix:/run/s")),
+    ],
+)
+def test_how_slurm_is_asked_over_rest_is_read_and_written(text: str, rest: RestSetup) -> None:
+    whole = f"engines: {{g: {{type: slurm, partition: p, rest: {{{text}}}}}}}\n" + TENANTS
+    assert engines_in(whole.encode(), source="c")[0].rest == rest
+    found = {"g": FOUND["gpus"]}
+    config, _ = read_config(whole.encode(), source="c", machine=None, found=found)
+    again = msgspec.json.encode(config_to_wire(config))
+    assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("type: slurm, partition: p, rest: {token: /t}", "socket: is missing, and so is `url`"),
+        ("type: slurm, partition: p, rest: {url: 'http://h', socket: /s}", "beside `url`"),
+        ("type: slurm, partition: p, rest: {url: 'h:1', token: /t}", "url: is no URL"),
+        ("type: slurm, partition: p, rest: {url: 'http://h'}", "token: is missing"),
+        ("type: slurm, partition: p, rest: {socket: s}", "socket: s is no absolute path"),
+        ('type: slurm, partition: p, rest: {socket: /s, token_command: "a \'b"}', "quotation"),
+        (
+            "type: slurm, partition: p, rest: {socket: /s, token: /t, token_command: a}",
+            "beside",
+        ),
+        ("type: pilot, partition: p, rest: {socket: /s}", "engine of type pilot has no such"),
+    ],
+)
+def test_what_is_wrong_with_rest_is_said(text: str, said: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        read_config(f"engines: {{a: {{{text}}}}}\n{TENANTS}".encode(), source="c", machine=None)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from allotment.backends.http import Answer, Http, Quiet
 from allotment.backends.kubernetes.contact import Contact
-from allotment.backends.kubernetes.http import Answer, Http, Quiet
-from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.backends.kubernetes.kubeconfig import Access, Credentials
 from allotment.backends.kubernetes.objects import KubeNode, Pod, read
 from allotment.backends.kubernetes.request import CONTAINER, EVICTIONS, eviction_of
 from allotment.backends.kubernetes.rights import Right
@@ -70,7 +70,7 @@ class Client:
     """Asks one API server, in one namespace. Whatever it asks may be asked twice."""
 
     def __init__(self, access: Access, namespace: str, contact: Contact) -> None:
-        self.http = Http(access)
+        self.http = Http(access.server, Credentials(access), access.server_name)
         self.namespace = namespace
         self._contact = contact
         self._allowed: set[str] = set()

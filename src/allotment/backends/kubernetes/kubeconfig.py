@@ -177,6 +177,11 @@ class Credentials:
                 await self._renew()
         return self._token
 
+    async def headers(self) -> dict[str, str]:
+        """Return the headers that show the token. Raises BackendError."""
+        token = await self.token()
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
     async def tls(self) -> ssl.SSLContext | None:
         """Return how to connect; None to a server without TLS. Raises BackendError."""
         await self.token()  # a plugin may say a certificate as well

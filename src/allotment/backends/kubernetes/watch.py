@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import msgspec
 import structlog
 
+from allotment.backends.http import Quiet
 from allotment.backends.kubernetes.client import GONE, Client, Denied
-from allotment.backends.kubernetes.http import Quiet
 from allotment.backends.kubernetes.objects import KubeNode, Pod, read
 from allotment.model.errors import BackendError
 

@@ -30,8 +30,8 @@ from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.request import own_folder
 from allotment.backends.pilot.squeue import PilotRow, rows
 from allotment.backends.slurm import client
-from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.finding import Finder
+from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability

@@ -22,9 +22,9 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.request import name_of, options_of, script_of
 from allotment.backends.pilot.squeue import PilotRow
 from allotment.backends.slurm import client
-from allotment.backends.slurm.client import SlurmNode
 from allotment.backends.slurm.discover import report_of as slurm_report
 from allotment.backends.slurm.status import LOST
+from allotment.backends.slurm.told import SlurmNode
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import TaskKey

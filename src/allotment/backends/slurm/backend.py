@@ -20,6 +20,7 @@ import structlog
 
 from allotment.backends.local.output import Piece, chunk_of
 from allotment.backends.slurm import client, nodes
+from allotment.backends.slurm.calls import calls_of
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
@@ -132,6 +133,7 @@ class SlurmBackend:
         setup: EngineSetup = UNNAMED,
     ) -> None:
         self._setup = setup
+        self._slurm = calls_of(setup)
         self._root = state_dir / "slurm"
         self._partition = partition
         self._nodes = nodes
@@ -161,7 +163,7 @@ class SlurmBackend:
         self._calls = asyncio.Semaphore(CALLS)
         self._loops: list[asyncio.Task[None]] = []
         self._contact = Contact()
-        self._watch = NodeWatch(nodes, partition, self._contact, self._sink)
+        self._watch = NodeWatch(self._slurm, nodes, partition, self._contact, self._sink)
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -182,7 +184,7 @@ class SlurmBackend:
             part.chmod(mode)
             part.rename(path)  # a job that starts just now reads all of it
         self._prefix = self._own_name()
-        self._watch = NodeWatch(self._nodes, self._partition, self._contact, sink)
+        self._watch = NodeWatch(self._slurm, self._nodes, self._partition, self._contact, sink)
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._ask()
@@ -209,6 +211,7 @@ class SlurmBackend:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        self._slurm.close()
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
@@ -240,7 +243,7 @@ class SlurmBackend:
             self._launching.add(name)
             try:
                 # An answer that got lost may have been a yes.
-                row = None if is_new else (await client.jobs(name[0])).get(name)
+                row = None if is_new else (await self._slurm.jobs(name[0])).get(name)
                 number = row.id if row else await self._submit(gang, task)
                 record = msgspec.structs.replace(record, job=number)
                 self._keep(key, record)
@@ -270,7 +273,7 @@ class SlurmBackend:
         except OSError as error:
             raise BackendError(f"what starts task {gang.tasks[0].key}: {error}") from error
         async with self._calls:
-            return await client.submit(options, str(script), env)
+            return await self._slurm.submit(options, str(script), env)
 
     async def _launch_ranks(self, gang: GangLaunch) -> Refused:
         """Start a gang as one Slurm job; all of it is refused, or none."""
@@ -297,7 +300,7 @@ class SlurmBackend:
         try:
             if not number:
                 # An answer that got lost may have been a yes.
-                row = None if is_new else (await client.jobs(name[0])).get(name)
+                row = None if is_new else (await self._slurm.jobs(name[0])).get(name)
                 number = row.id if row else await self._submit_ranks(gang)
             for key, record in records.items():
                 record = self._live[key] = msgspec.structs.replace(record, job=number)
@@ -322,7 +325,7 @@ class SlurmBackend:
 
     async def _cancel(self, job: str) -> None:
         async with self._calls:
-            await client.cancel(job)
+            await self._slurm.cancel(job)
 
     def _prepare(self, gang: GangLaunch, task: TaskLaunch) -> Submitted:
         """Make a task's folder, its user's, with what its first process reads."""
@@ -481,7 +484,7 @@ class SlurmBackend:
     async def _ask(self) -> None:
         """Ask Slurm for all its jobs. Raises BackendError; then what was known stays so."""
         async with self._contact:
-            self._rows = await client.jobs()
+            self._rows = await self._slurm.jobs()
         self._asked = monotonic()
         self._shares = {
             name: its for name, its in self._shares.items() if name in self._rows

@@ -5,10 +5,10 @@ import os
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
-import msgspec
-
 from allotment.backends.slurm.settings import Partition, partition_of, settings_of
 from allotment.backends.slurm.status import ROW, Rows, rows_of
+from allotment.backends.slurm.told import SlurmNode, nodes_from
+from allotment.backends.slurm.usage import NodeLine, lines_of
 from allotment.model.errors import BackendError, EngineAway
 
 PATIENCE_S = 30.0
@@ -34,29 +34,6 @@ OVER = ("already completing or completed", "invalid job id specified")
 """What Slurm says of a job that has ended, and of one that it has forgotten since."""
 
 
-class SlurmNode(msgspec.Struct, frozen=True):
-    """A node as Slurm shows it in JSON; what else it says is passed over."""
-
-    name: str
-    cpus: int
-    real_memory: int
-    """MiB."""
-    address: str = ""
-    state: str | tuple[str, ...] = ""
-    """One word, with `state_flags` beside it; from 23.02 on all words together."""
-    state_flags: tuple[str, ...] = ()
-    gres: str = ""
-    reason: str = ""
-    architecture: str = ""
-    partitions: tuple[str, ...] = ()
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """How it is, in Slurm's words in capital letters."""
-        own = (self.state,) if isinstance(self.state, str) else self.state
-        return tuple(word.upper() for word in (*own, *self.state_flags))
-
-
 LINE = "NodeList:|,StateLong:|,CPUsState:|,Memory:|,AllocMem:|,Gres:|,GresUsed:|,Reason:|"
 """The format of `sinfo` that `usage.lines_of` reads."""
 
@@ -64,11 +41,6 @@ NO_ACCOUNTS = "not running a supported accounting_storage plugin"
 """What `sacctmgr` says where slurm.conf has AccountingStorageType=accounting_storage/none."""
 
 NO_JSON = ("unrecognized option", "invalid option")
-
-
-class _Nodes(msgspec.Struct, frozen=True):
-    nodes: tuple[SlurmNode, ...] = ()
-    errors: tuple[dict[str, object], ...] = ()
 
 
 async def nodes(patience_s: float = PATIENCE_S) -> tuple[SlurmNode, ...]:
@@ -81,16 +53,11 @@ async def nodes(patience_s: float = PATIENCE_S) -> tuple[SlurmNode, ...]:
             raise
         command = ("sinfo", "--json")  # before 23.02; since then that has no nodes
         said = await run(*command, patience_s=patience_s)
-    try:
-        found = msgspec.json.decode(said, type=_Nodes)
-    except msgspec.DecodeError as error:
-        raise BackendError(
-            f"what `{' '.join(command)}` says is not understood: {error}"
-        ) from error
-    if found.errors and not found.nodes:  # It exits with 0 where no controller answers.
-        why = found.errors[0].get("error", "no reason given")
-        raise EngineAway(f"{command[0]}: {why}")
-    return found.nodes
+    return nodes_from(said, f"`{' '.join(command)}`")
+
+
+def close() -> None:
+    """Do nothing: a command keeps nothing open."""
 
 
 async def switches() -> str:
@@ -98,12 +65,12 @@ async def switches() -> str:
     return await run("scontrol", "--oneliner", "show", "topology")
 
 
-async def lines(partition: str) -> str:
+async def lines(partition: str) -> Sequence[NodeLine]:
     """Return a line for each node of a partition: its state, and what of it is allocated.
 
     It costs a small part of `nodes` on a large cluster. Raises BackendError.
     """
-    return await run("sinfo", "-h", "-N", "-p", partition, "-O", LINE)
+    return lines_of(await run("sinfo", "-h", "-N", "-p", partition, "-O", LINE))
 
 
 async def partition(name: str) -> Partition | None:
@@ -177,7 +144,7 @@ async def cancel(job: str, *, signal: str = "") -> None:
 
 async def drain(node: str, reason: str) -> None:
     """Make Slurm start nothing new on a node. Raises BackendError."""
-    words = f"reason={_plain(reason)}"
+    words = f"reason={plain(reason)}"
     await run("scontrol", "update", f"nodename={node}", "state=drain", words)
 
 
@@ -186,7 +153,7 @@ async def resume(node: str) -> None:
     await run("scontrol", "update", f"nodename={node}", "state=resume")
 
 
-def _plain(reason: str) -> str:
+def plain(reason: str) -> str:
     """Return a reason as one line without quotes, which Slurm's listings would break at."""
     return " ".join(reason.replace('"', "'").replace("|", "/").split())[:200]
 

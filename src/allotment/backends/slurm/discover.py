@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from allotment.backends.slurm.client import SlurmNode
+from allotment.backends.slurm.told import SlurmNode
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import GIB, MIB

@@ -3,17 +3,18 @@
 from collections.abc import Collection, Sequence
 
 from allotment.backends.slurm import client
-from allotment.backends.slurm.client import SlurmNode
+from allotment.backends.slurm.calls import Calls
 from allotment.backends.slurm.discover import nodes_of, report_of
 from allotment.backends.slurm.switches import labelled, switches_of
+from allotment.backends.slurm.told import SlurmNode
 from allotment.model.cluster import Node
 
 
 class Finder:
     """Keeps what was found last. That none was found at all is believed no answer."""
 
-    def __init__(self, partition: str) -> None:
-        self._partition = partition
+    def __init__(self, partition: str, slurm: Calls = client) -> None:
+        self._partition, self._slurm = partition, slurm
         self._seen: tuple[Node, ...] = ()
         self.nodes: tuple[Node, ...] = ()
         """Empty before the first look."""
@@ -31,7 +32,7 @@ class Finder:
         )
         if not found or found == self._seen:
             return
-        self.nodes = labelled(found, switches_of(await client.switches()))
+        self.nodes = labelled(found, switches_of(await self._slurm.switches()))
         self._seen = found
 
 

@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
-from allotment.backends.slurm import client
-from allotment.backends.slurm.client import SlurmNode
+from allotment.backends.slurm.calls import Calls
 from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.discover import report_of
 from allotment.backends.slurm.finding import Finder
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Rows
-from allotment.backends.slurm.usage import NodeLine, lines_of, others_on
+from allotment.backends.slurm.told import SlurmNode
+from allotment.backends.slurm.usage import NodeLine, others_on
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError
 from allotment.model.ids import NodeId
@@ -38,14 +38,16 @@ class NodeWatch:
 
     def __init__(
         self,
+        slurm: Calls,
         nodes: Callable[[], Sequence[Node]],
         partition: str,
         contact: Contact,
         sink: Callable[[Report], None],
     ) -> None:
+        self._slurm = slurm
         self._nodes, self._contact, self._sink = nodes, contact, sink
         self._name = partition
-        self.finder = Finder(partition)
+        self.finder = Finder(partition, slurm)
         self.partition: Partition | None = None
         """As it was when all was last asked."""
         self._told: dict[tuple[NodeId, str], NodeReport] = {}
@@ -85,12 +87,12 @@ class NodeWatch:
         self._looked, self._is_hurried, self._is_full = monotonic(), False, False
         try:
             async with self._contact:
-                lines = lines_of(await client.lines(self._name))
+                lines = await self._slurm.lines(self._name)
                 seen = (frozenset(line.standing for line in lines), nodes)
                 if seen == self._seen and not wants_all:
                     return lines
-                there = {node.name: node for node in await client.nodes()}
-                self.partition = await client.partition(self._name)
+                there = {node.name: node for node in await self._slurm.nodes()}
+                self.partition = await self._slurm.partition(self._name)
                 await self.finder.look(list(there.values()), {node.name for node in nodes})
         except BackendError:
             self._is_full = self._is_full or wants_all
@@ -152,7 +154,7 @@ class NodeWatch:
             node = there[name]
             if "DRAIN" in node.state_flags and node.reason.startswith(OURS):
                 with contextlib.suppress(BackendError):
-                    await client.resume(name)
+                    await self._slurm.resume(name)
                 self.hurry(full=True)  # Whether it worked or not.
 
     async def close(self, node: str, reason: str) -> None:
@@ -160,7 +162,7 @@ class NodeWatch:
         self._to_open.discard(node)
         state, _ = await self._now(node)
         if "drain" not in state:
-            await client.drain(node, f"{OURS}{reason or 'no reason given'}")
+            await self._slurm.drain(node, f"{OURS}{reason or 'no reason given'}")
 
     async def open(self, node: str) -> None:
         """Undo our own drain of a node; report again what else keeps nodes closed."""
@@ -168,10 +170,10 @@ class NodeWatch:
         self.hurry(full=True)  # Should it fail: a slurmctld that just started may refuse.
         state, reason = await self._now(node)
         if "drain" in state and reason.startswith(OURS):
-            await client.resume(node)
+            await self._slurm.resume(node)
         self._told = {node: told for node, told in self._told.items() if not told.closed}
         self.hurry(full=True)
 
     async def _now(self, node: str) -> tuple[str, str]:
         async with self._contact:
-            return await client.state_of(node)
+            return await self._slurm.state_of(node)

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 
 from allotment import __version__
-from allotment.backends.kubernetes.kubeconfig import Access, Credentials
 from allotment.model.errors import BackendError, EngineAway
 
 ANSWER_S = 30.0
@@ -25,6 +26,21 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
+
+
+class Login(Protocol):
+    """As whom a server is asked, and how it is known to be the right one."""
+
+    async def headers(self) -> Mapping[str, str]:
+        """Return what is to be shown now. Raises BackendError."""
+        ...
+
+    async def tls(self) -> ssl.SSLContext | None:
+        """Return how to connect; None without TLS. Raises BackendError."""
+        ...
+
+    def forget(self) -> None:
+        """Find out anew what to show: what was shown was not accepted."""
 
 
 class _Wire:
@@ -74,41 +90,49 @@ class Quiet(EngineAway):
 
 
 class Http:
-    """Asks one server. Whatever keeps an answer from coming is EngineAway."""
+    """Asks one server: a URL, or `unix:PATH`. What keeps an answer away is EngineAway."""
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
-        self.credentials = Credentials(access)
-        place = urlsplit(access.server)
+    def __init__(self, server: str, login: Login, server_name: str = "") -> None:
+        self.credentials, self._server_name = login, server_name
+        self._socket = server.removeprefix("unix:") if server.startswith("unix:") else ""
+        place = urlsplit("http://localhost" if self._socket else server.rstrip("/"))
         self._host = place.hostname or ""
         self._port = place.port or (443 if place.scheme == "https" else 80)
         self._authority, self._prefix = place.netloc, place.path
+        self._called = self._socket or self._authority
         self._idle: list[_Wire] = []
         self._gate = asyncio.Semaphore(CONNECTIONS)
 
     async def ask(
-        self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: bytes = b"",
+        kind: str = "application/json",
+        *,
+        more: Mapping[str, str] = {},
+        once: bool = False,
     ) -> Answer:
         """Ask, and return the whole answer. Raises EngineAway, BackendError.
 
-        What was asked over a connection that just broke is asked again: so nothing may be
-        asked here that does harm when it is done twice.
+        `more` are headers of this question. What was asked over a connection that just broke
+        is asked again, unless it is to be asked `once`: as it does harm when done twice.
         """
         async with self._gate:
             for _ in range(CONNECTIONS + 2):
-                head = await self._head(method, path, body, kind)
-                wire = await self._wire()
+                head = await self._head(method, path, body, kind, more)
+                wire = await (self._fresh() if once else self._wire())
                 try:
                     async with asyncio.timeout(ANSWER_S):
                         answer = await self._whole(wire, head, body)
                 except TimeoutError:
                     wire.close()
-                    raise EngineAway(f"no answer from {self._authority} in 30 s") from None
+                    raise EngineAway(f"no answer from {self._called} in 30 s") from None
                 except BROKEN as error:
                     wire.close()
                     if wire.is_used:
                         continue
-                    raise EngineAway(f"{self._authority}: {_words(error)}") from error
+                    raise EngineAway(f"{self._called}: {_words(error)}") from error
                 except BaseException:
                     wire.close()
                     raise
@@ -118,7 +142,7 @@ class Http:
                     wire.is_used = True
                     self._idle.append(wire)
                 return answer
-        raise EngineAway(f"{self._authority} breaks every connection")
+        raise EngineAway(f"{self._called} breaks every connection")
 
     async def _whole(self, wire: _Wire, head: bytes, body: bytes) -> Answer:
         answer = await wire.ask(head, body)
@@ -133,14 +157,14 @@ class Http:
 
         Raises EngineAway where nothing comes for `silence_s`.
         """
-        head = await self._head("GET", path, b"", "application/json")
+        head = await self._head("GET", path, b"", "application/json", {})
         wire = await self._fresh()
         try:
             async with asyncio.timeout(ANSWER_S):
                 answer = await wire.ask(head, b"")
             yield answer, _patient(wire.pieces(answer), silence_s)
         except (TimeoutError, *BROKEN) as error:
-            raise EngineAway(f"{self._authority}: {_words(error)}") from error
+            raise EngineAway(f"{self._called}: {_words(error)}") from error
         finally:
             wire.close()
 
@@ -149,19 +173,23 @@ class Http:
         while self._idle:
             self._idle.pop().close()
 
-    async def _head(self, method: str, path: str, body: bytes, kind: str) -> bytes:
-        token = await self.credentials.token()
+    async def _head(
+        self, method: str, path: str, body: bytes, kind: str, more: Mapping[str, str]
+    ) -> bytes:
+        shown = {**await self.credentials.headers(), **more}
         lines = [
             f"{method} {self._prefix}{path} HTTP/1.1",
             f"Host: {self._authority}",
             f"User-Agent: allotment/{__version__}",
             "Accept: application/json, */*",
-            *([f"Authorization: Bearer {token}"] if token else []),
+            *(f"{name}: {value}" for name, value in shown.items()),
             *([f"Content-Type: {kind}"] if body else []),
             f"Content-Length: {len(body)}",
         ]
         if any("\n" in line or "\r" in line for line in lines):
-            raise BackendError("a request to Kubernetes would have a line break in its head")
+            raise BackendError(
+                f"a request to {self._called} would have a line break in its head"
+            )
         return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
     async def _wire(self) -> _Wire:
@@ -174,15 +202,20 @@ class Http:
 
     async def _fresh(self) -> _Wire:
         tls = await self.credentials.tls()
-        name = self._access.server_name or self._host
+        name = self._server_name or self._host
         try:
             async with asyncio.timeout(CONNECT_S):
-                reader, writer = await asyncio.open_connection(
-                    self._host, self._port, ssl=tls, limit=LONGEST_HEAD,
-                    server_hostname=name if tls is not None else None,
-                )  # fmt: skip
+                if self._socket:
+                    reader, writer = await asyncio.open_unix_connection(
+                        self._socket, limit=LONGEST_HEAD
+                    )
+                else:
+                    reader, writer = await asyncio.open_connection(
+                        self._host, self._port, ssl=tls, limit=LONGEST_HEAD,
+                        server_hostname=name if tls is not None else None,
+                    )  # fmt: skip
         except (TimeoutError, OSError) as error:
-            raise EngineAway(f"{self._authority}: {_words(error)}") from error
+            raise EngineAway(f"{self._called}: {_words(error)}") from error
         return _Wire(reader, writer)
 
 

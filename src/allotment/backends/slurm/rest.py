@@ -1,0 +1,231 @@
+"""Slurm over its REST API, slurmrestd. Thin: documents are made and read elsewhere.
+
+What it has no words for stays with the commands: gangs of ranks, a drain on 22.05, the
+switches.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from allotment.backends.http import Answer, Http
+from allotment.backends.slurm import client
+from allotment.backends.slurm.client import AWAY, OVER
+from allotment.backends.slurm.rest_shapes import (
+    NEW,
+    Flaw,
+    flaws_in,
+    lines_of_nodes,
+    newest_in,
+    number_in,
+    partition_in,
+    rows_in,
+    submission_of,
+)
+from allotment.backends.slurm.settings import Partition
+from allotment.backends.slurm.status import Rows
+from allotment.backends.slurm.token import NAME, SlurmLogin, name_of
+from allotment.backends.slurm.told import SlurmNode, nodes_from
+from allotment.backends.slurm.usage import NodeLine
+from allotment.model.engines import RestSetup
+from allotment.model.errors import BackendError, EngineAway
+
+UNSPECIFIED, AUTHENTICATION, NOTHING_CAME = -1, 1007, 5005
+UNCLEAR = (UNSPECIFIED, AUTHENTICATION, NOTHING_CAME)
+"""Codes of Slurm behind which may be a token that is not accepted. 22.05 has no better word."""
+NO_JOB = 2_000_000_000
+"""A number that no job has: Slurm's own end at 67,043,328."""
+NO_SUCH_JOB = 2017
+NO_COMMAND = "cannot be run"
+
+
+class NotAccepted(EngineAway):
+    """The token is not accepted: it is asked again, as it may be renewed."""
+
+
+class Rest:
+    """The Slurm behind one slurmrestd."""
+
+    def __init__(self, setup: RestSetup) -> None:
+        self._setup = setup
+        self._login = SlurmLogin(setup)
+        self._http = Http(setup.server, self._login)
+        self._version = 0
+        """The newest that slurmrestd offers; 0 before it was asked."""
+
+    def close(self) -> None:
+        self._http.close()
+
+    # ── jobs ────────────────────────────────────────────────────────────────────────────
+
+    async def jobs(self, name: str = "") -> Rows:
+        return rows_in(await self._ask("GET", "jobs"), name)
+
+    async def submit(
+        self, options: Sequence[str], script: str, env: Mapping[str, str] = {}
+    ) -> str:
+        if env:  # A gang of ranks, whose hosts file REST has no word for.
+            return await client.submit(options, script, env)
+        version = await self.version()
+        text = Path(script).read_text()
+        document, uid = submission_of(options, text, version)
+        body = msgspec.json.encode(document)
+        said = await self._ask("POST", "job/submit", body, self._as(uid), once=True)
+        return number_in(said)
+
+    def _as(self, uid: int | None) -> Mapping[str, str]:
+        """Return the header that says for whom it is asked. Raises BackendError."""
+        uid = os.geteuid() if uid is None else uid
+        if self._setup.token_file or self._setup.token_command:
+            return {NAME: self._login.user_of(uid)}
+        path = Path(self._setup.server.removeprefix("unix:"))
+        try:
+            owner = path.stat().st_uid
+        except OSError as error:
+            raise EngineAway(f"slurmrestd: {path}: {(error.strerror or '').lower()}") from None
+        if owner != uid:
+            raise BackendError(
+                f"slurmrestd at {path} runs jobs as {name_of(owner)}, and this one is "
+                f"{name_of(uid)}'s: give it a token of root's or SlurmUser's (`rest: {{token: "
+                "…}`), with which it may act for others"
+            )
+        return {}
+
+    async def cancel(self, job: str) -> None:
+        try:
+            await self._ask("DELETE", f"job/{quote(job, safe='')}")
+        except EngineAway:
+            raise
+        except BackendError as error:
+            if not any(word in str(error).lower() for word in OVER):
+                raise
+
+    # ── nodes ───────────────────────────────────────────────────────────────────────────
+
+    async def nodes(self) -> tuple[SlurmNode, ...]:
+        return nodes_from(await self._ask("GET", "nodes"), "slurmrestd")
+
+    async def lines(self, partition: str) -> Sequence[NodeLine]:
+        return lines_of_nodes(await self.nodes(), partition)
+
+    async def state_of(self, node: str) -> tuple[str, str]:
+        said = await self._ask("GET", f"node/{quote(node, safe='')}")
+        (found,) = nodes_from(said, "slurmrestd")
+        return " ".join(found.words).lower(), found.reason.strip()
+
+    async def partition(self, name: str) -> Partition | None:
+        return partition_in(await self._ask("GET", "partitions"), name)
+
+    async def switches(self) -> str:
+        try:
+            return await client.switches()
+        except BackendError as error:
+            if NO_COMMAND in str(error):
+                return ""
+            raise
+
+    async def drain(self, node: str, reason: str) -> None:
+        if await self.version() < NEW:
+            await client.drain(node, reason)
+            return
+        await self._change(node, {"state": ["DRAIN"], "reason": client.plain(reason)})
+
+    async def resume(self, node: str) -> None:
+        if await self.version() < NEW:
+            await client.resume(node)
+            return
+        await self._change(node, {"state": ["RESUME"]})
+
+    async def _change(self, node: str, document: object) -> None:
+        await self._ask("POST", f"node/{quote(node, safe='')}", msgspec.json.encode(document))
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────
+
+    async def version(self) -> int:
+        """Return the version that is spoken. Raises BackendError."""
+        if not self._version:
+            answer = await self._http.ask("GET", "/openapi/v3")
+            if answer.status != 200:
+                raise self._unknown(answer)
+            self._version = newest_in(answer.body)
+        return self._version
+
+    def _unknown(self, answer: Answer) -> EngineAway:
+        if answer.status == 401:
+            return NotAccepted("slurmrestd wants a token: name one under `rest: {token: …}`")
+        return EngineAway(f"slurmrestd: HTTP {answer.status}")
+
+    async def _ask(
+        self,
+        method: str,
+        what: str,
+        body: bytes = b"",
+        more: Mapping[str, str] = {},
+        *,
+        once: bool = False,
+    ) -> bytes:
+        """Ask; a token that is not accepted is found anew, and shown once more.
+
+        Raises EngineAway, BackendError.
+        """
+        shown = await self._login.token()
+        try:
+            return await self._told(method, what, body, more, once=once)
+        except NotAccepted:
+            self._login.forget()
+            if await self._login.token() == shown:
+                raise
+            return await self._told(method, what, body, more, once=once)
+
+    async def _told(
+        self, method: str, what: str, body: bytes, more: Mapping[str, str], *, once: bool
+    ) -> bytes:
+        answer = await self._send(method, what, body, more, once=once)
+        flaws = flaws_in(answer.body)
+        if answer.status == 404 and not flaws:
+            self._version = 0  # It is another slurmrestd now.
+        if answer.status < 300 and not any(flaw.code or flaw.error for flaw in flaws):
+            return answer.body
+        if not flaws:
+            raise self._unknown(answer)
+        raise await self._trouble(flaws, more)
+
+    async def _send(
+        self, method: str, what: str, body: bytes, more: Mapping[str, str], *, once: bool
+    ) -> Answer:
+        path = f"/slurm/v0.0.{await self.version()}/{what}"
+        return await self._http.ask(method, path, body, more=more, once=once)
+
+    async def _trouble(self, flaws: Sequence[Flaw], more: Mapping[str, str]) -> BackendError:
+        """Return what is wrong, as clearly as it can be found out."""
+        first = max(flaws, key=lambda flaw: bool(flaw.code and flaw.code < 9000))
+        text = f"slurmrestd: {first.error or first.description or 'no reason given'}"
+        if first.code not in UNCLEAR:
+            is_away = any(word in text.lower() for word in AWAY)
+            return EngineAway(text) if is_away else BackendError(text)
+        as_self = await self._probe({})
+        if as_self in UNCLEAR:
+            return NotAccepted(
+                f"slurmctld does not accept {self._login.what()} that slurmrestd was shown"
+            )
+        if more and as_self == NO_SUCH_JOB and await self._probe(more) in UNCLEAR:
+            return BackendError(
+                f"slurmctld does not let {self._login.user} act for user {more[NAME]}: the "
+                "token must be root's or SlurmUser's"
+            )
+        if as_self == NO_SUCH_JOB:
+            return EngineAway(text)
+        return EngineAway("slurmctld does not answer slurmrestd")
+
+    async def _probe(self, more: Mapping[str, str]) -> int:
+        """Return what Slurm says to the cancelling of a job that cannot be.
+
+        Of 22.05 only such a question says whether slurmctld answers, or refuses the token.
+        """
+        answer = await self._send("DELETE", f"job/{NO_JOB}", b"", more, once=False)
+        if answer.status < 300:
+            return NO_SUCH_JOB
+        return next((flaw.code for flaw in flaws_in(answer.body) if flaw.code), 0)

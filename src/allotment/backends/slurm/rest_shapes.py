@@ -1,0 +1,260 @@
+"""Slurm's REST API: questions as its documents, and its answers as values. Pure.
+
+Version 0.0.38 (Slurm 22.05) has shapes of its own. From 0.0.40 (23.11) on a number says beside
+itself whether it is set, and states are lists of words.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from allotment.backends.slurm.settings import Partition
+from allotment.backends.slurm.status import Row, Rows
+from allotment.backends.slurm.told import SlurmNode
+from allotment.backends.slurm.usage import CPU, MEMORY, NodeLine, devices_of
+from allotment.model.errors import BackendError
+
+OLDEST, NEW = 38, 39
+VERSION = re.compile(rb"/v0\.0\.(\d{1,4})\\?/")
+PATH = "/usr/local/bin:/usr/bin:/bin"
+"""The environment may not be empty: 22.05 refuses a job without."""
+FLAGS = (
+    "COMPLETING", "STAGE_OUT", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_HOLD",
+    "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "LAUNCH_FAILED",
+    "RECONFIG_FAIL",
+)  # fmt: skip
+"""Words beside the state of a job that `squeue` shows in its place, the first one first."""
+WITH_WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED"})
+"""Words beside the state of a node that say nothing but what jobs it has."""
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """A number that may not be set."""
+
+    set: bool = False
+    infinite: bool = False
+    number: float = 0
+
+
+Number = int | float | Amount | None
+
+
+def number_of(value: Number) -> int | None:
+    """Return a number; None where there is none or it has no bound."""
+    if isinstance(value, Amount):
+        return int(value.number) if value.set and not value.infinite else None
+    return None if value is None or value < 0 else int(value)
+
+
+class Flaw(msgspec.Struct, frozen=True):
+    """What went wrong."""
+
+    error: str = ""
+    description: str = ""
+    error_number: int = 0
+    error_code: int = 0
+
+    @property
+    def code(self) -> int:
+        """Slurm's number for it; -1 where slurmrestd does not know."""
+        return self.error_number or self.error_code
+
+
+class _Job(msgspec.Struct, frozen=True):
+    job_id: int
+    user_id: int
+    job_state: str | tuple[str, ...]
+    name: str = ""
+    state_reason: str = ""
+    nodes: str = ""
+    cpus: Number = 0
+    memory_per_node: Number = None
+    tres_per_node: str = ""
+
+
+class _Maximums(msgspec.Struct, frozen=True):
+    time: Number = None
+
+
+class _State(msgspec.Struct, frozen=True):
+    state: tuple[str, ...] = ("UP",)
+
+
+class _Partition(msgspec.Struct, frozen=True):
+    name: str
+    max_time_limit: Number = None
+    maximums: _Maximums = _Maximums()
+    state: str = "UP"
+    partition: _State = _State()
+    preemption_mode: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    errors: tuple[Flaw, ...] = ()
+    jobs: tuple[_Job, ...] = ()
+    partitions: tuple[_Partition, ...] = ()
+    job_id: int = 0
+
+
+def _read(body: bytes) -> _Answer:
+    """Read an answer. What others call their jobs need not be UTF-8. Raises BackendError."""
+    try:
+        return msgspec.json.decode(body.decode(errors="replace"), type=_Answer)
+    except msgspec.DecodeError as error:
+        raise BackendError(f"what slurmrestd says is not understood: {error}") from error
+
+
+def newest_in(spec: bytes) -> int:
+    """Return the newest version that a description of the API offers. Raises BackendError."""
+    there = {int(number) for number in VERSION.findall(spec)}
+    if not there or max(there) < OLDEST:
+        raise BackendError(
+            "slurmrestd offers no version of Slurm's API that is known: v0.0.38 or newer is "
+            "needed. Start it with `-s openapi/v0.0.38` on Slurm 22.05, `-s slurmctld` on newer"
+        )
+    return max(there)
+
+
+def flaws_in(body: bytes) -> tuple[Flaw, ...]:
+    """Return what an answer says went wrong; nothing where it is no document."""
+    try:
+        return msgspec.json.decode(body.decode(errors="replace"), type=_Answer).errors
+    except msgspec.DecodeError:
+        return ()
+
+
+def rows_in(body: bytes, name: str = "") -> Rows:
+    """Return the jobs by name and user; only those of a name, if one is given."""
+    rows: dict[tuple[str, int], Row] = {}
+    for job in _read(body).jobs:
+        if name and job.name != name:
+            continue
+        memory = number_of(job.memory_per_node)
+        row = Row(
+            str(job.job_id), job.user_id, _state_of(job.job_state), job.state_reason,
+            job.nodes, job.name, number_of(job.cpus) or 0, f"{memory}M" if memory else "",
+            job.tres_per_node,
+        )  # fmt: skip
+        known = rows.get((row.name, row.uid))
+        if known is None or known.rank < row.rank:
+            rows[row.name, row.uid] = row
+    return rows
+
+
+def _state_of(told: str | tuple[str, ...]) -> str:
+    words = (told,) if isinstance(told, str) else told
+    return next((flag for flag in FLAGS if flag in words), words[0] if words else "")
+
+
+def number_in(body: bytes) -> str:
+    """Return the number of the job that was made. Raises BackendError."""
+    number = _read(body).job_id
+    if not number:
+        raise BackendError("slurmrestd took a job and said no number of it")
+    return str(number)
+
+
+def partition_in(body: bytes, name: str) -> Partition | None:
+    """Return the settings of a partition; None where there is none."""
+    for found in _read(body).partitions:
+        if found.name == name:
+            most = number_of(found.max_time_limit) or number_of(found.maximums.time)
+            modes = {mode.lower() for mode in found.preemption_mode}
+            return Partition(
+                name, most, found.state == "UP" and "UP" in found.partition.state,
+                bool(modes - {"disabled", "off"}),
+                any("root" in flag.lower() for flag in found.flags),
+            )  # fmt: skip
+    return None
+
+
+def lines_of_nodes(nodes: Sequence[SlurmNode], partition: str) -> tuple[NodeLine, ...]:
+    """Return a line for each node of a partition, as `sinfo` would."""
+    return tuple(
+        NodeLine(
+            node.name, _standing(node.words), str(node.cpus), str(node.real_memory), node.gres,
+            node.reason, _used(node),
+        )
+        for node in nodes
+        if partition in node.partitions
+    )  # fmt: skip
+
+
+def _used(node: SlurmNode) -> dict[str, int]:
+    used = devices_of(node.gres_used)
+    used.update({CPU: node.alloc_cpus, MEMORY: node.alloc_memory})
+    return dict(+used)
+
+
+def _standing(words: Sequence[str]) -> str:
+    """Return the state of a node in one word, with a `+` and what is unusual of it."""
+    first, *rest = words or ("unknown",)
+    return "+".join((first, *(word for word in rest if word not in WITH_WORK))).lower()
+
+
+# ── what is asked ───────────────────────────────────────────────────────────────────────
+
+FIELDS = {
+    "job-name": "name", "comment": "comment", "partition": "partition", "account": "account",
+    "qos": "qos", "chdir": "current_working_directory", "output": "standard_output",
+}  # fmt: skip
+"""Options of `sbatch` that say the same here."""
+
+
+def submission_of(
+    options: Sequence[str], script: str, version: int
+) -> tuple[dict[str, object], int | None]:
+    """Return the document for options of `sbatch`, and the number of the user they name."""
+    pairs = (option.removeprefix("--").partition("=") for option in options)
+    told = {name: value for name, _, value in pairs}
+    uid = told.pop("uid", "")
+    told.pop("gid", "")  # It is the user's own, as Slurm knows it.
+    told.pop("export")
+    job: dict[str, object] = {
+        FIELDS[name]: told.pop(name) for name in list(told) if name in FIELDS
+    }
+    for name, field in (("ntasks", "tasks"), ("cpus-per-task", "cpus_per_task")):
+        job[field] = int(told.pop(name))
+    job |= _as_before(told) if version < NEW else _as_now(told)
+    if told:
+        raise BackendError(f"over REST there is no {', '.join(sorted(told))}")
+    return {"script": script, "job": job}, int(uid) if uid else None
+
+
+def _as_before(told: dict[str, str]) -> Mapping[str, object]:
+    """Return the rest in the words of 0.0.38, which takes long options by their names, too."""
+    least = int(told.pop("nodes"))
+    told.pop("no-requeue")
+    gres, limit = told.pop("gres", ""), told.pop("time", "")
+    return {
+        "nodelist": told.pop("nodelist"),
+        "nodes": [least, least],
+        "memory_per_node": _mib(told.pop("mem")),
+        "open_mode": told.pop("open-mode"),
+        "no_requeue": True,
+        "environment": {"PATH": PATH},
+        **({"gres": gres} if gres else {}),
+        **({"time_limit": int(limit)} if limit else {}),
+    }
+
+
+def _as_now(told: dict[str, str]) -> Mapping[str, object]:
+    told.pop("no-requeue")
+    gres, limit = told.pop("gres", ""), told.pop("time", "")
+    devices = ",".join(f"gres/{each}" for each in gres.split(",") if each)
+    return {
+        "required_nodes": [told.pop("nodelist")],
+        "nodes": told.pop("nodes"),
+        "memory_per_node": {"set": True, "number": _mib(told.pop("mem"))},
+        "open_mode": [told.pop("open-mode").upper()],
+        "requeue": False,
+        "environment": [f"PATH={PATH}"],
+        **({"tres_per_node": devices} if devices else {}),
+        **({"time_limit": {"set": True, "number": int(limit)}} if limit else {}),
+    }
+
+
+def _mib(text: str) -> int:
+    return int(text.removesuffix("M"))
