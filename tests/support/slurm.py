@@ -278,12 +278,8 @@ class Slurm:
         """End jobs and daemons, in the order in which they need each other."""
         with contextlib.suppress(TimeoutError):
             self.clear()
-        for name in (
-            "slurmrestd",
-            "slurmctld",
-            *(f"n{n}" for n in range(1, self.nodes + 1)),
-            "munged",
-        ):
+        nodes = (f"n{n}" for n in range(1, self.nodes + 1))
+        for name in ("slurmrestd", "slurmctld", *nodes, *self.last):
             process = self._running.pop(name, None)
             if process is not None:
                 process.terminate()
@@ -309,7 +305,13 @@ def a_slurm(
     """
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    slurm = Slurm(folder, nodes, gpus, settings, apart, rest=rest)
+    with running(Slurm(folder, nodes, gpus, settings, apart, rest=rest)) as slurm:
+        yield slurm
+
+
+@contextlib.contextmanager
+def running(slurm: S) -> Iterator[S]:
+    """Start a Slurm, and end it; its folder is removed then."""
     try:
         slurm.write()
         slurm.start_all()
