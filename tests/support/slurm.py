@@ -78,11 +78,12 @@ class Slurm:
         apart: Sequence[Path] = (),
         *,
         rest: bool = False,
+        cpus: int = 0,
     ) -> None:
         """Of each folder in `apart` every node sees one of its own, in memory."""
         self.folder = folder
         self.apart = apart
-        self.nodes, self.gpus = nodes, gpus
+        self.nodes, self.gpus, self.cpus = nodes, gpus, cpus or max(4, gpus)
         self._settings = settings
         self.conf = folder / "slurm.conf"
         self.devices = Path("/dev") / folder.name
@@ -98,7 +99,7 @@ class Slurm:
         ports = free_ports(self.nodes + 2)
         nodes = "\n".join(
             f"NodeName=n{n} NodeHostname={socket.gethostname()} NodeAddr=127.0.0.1 "
-            f"Port={ports[n]} CPUs={max(4, self.gpus)} RealMemory=2000 "
+            f"Port={ports[n]} CPUs={self.cpus} RealMemory=2000 "
             f"Gres=gpu:a100:{self.gpus} State=UNKNOWN"
             for n in range(1, self.nodes + 1)
         )
@@ -196,9 +197,9 @@ class Slurm:
         self._start("slurmctld", "slurmctld", "-D", "-f", str(self.conf))
         self.until(lambda: "is UP" in self.say("scontrol", "ping"))
 
-    def start_node(self, name: str) -> None:
+    def start_node(self, name: str, *options: str) -> None:
         """Start the daemon of a node."""
-        daemon = ("slurmd", "-D", "-N", name, "-f", str(self.conf))
+        daemon = ("slurmd", "-D", "-N", name, "-f", str(self.conf), *options)
         if not self.apart:
             self._start(name, *daemon)
             return
@@ -297,6 +298,7 @@ def a_slurm(
     apart: Sequence[Path] = (),
     *,
     rest: bool = False,
+    cpus: int = 0,
 ) -> Iterator[Slurm]:
     """Start a Slurm of so many nodes, with so many GPUs each, and end it.
 
@@ -305,7 +307,7 @@ def a_slurm(
     """
     folder = Path(tempfile.mkdtemp(prefix="allot-slurm-", dir="/var/tmp"))
     folder.chmod(0o755)
-    with running(Slurm(folder, nodes, gpus, settings, apart, rest=rest)) as slurm:
+    with running(Slurm(folder, nodes, gpus, settings, apart, rest=rest, cpus=cpus)) as slurm:
         yield slurm
 
 

@@ -26,7 +26,7 @@ def test_a_whole_node_is_asked_for() -> None:
     options = options_of(node, name_of("allot-ab", "n3", 4), "gpu", "/s/n3")
     assert set(options) >= {
         "--job-name=allot-ab-n3.4", "--partition=gpu", "--nodelist=n3", "--nodes=1",
-        "--exclusive", "--mem=0", "--gres=gpu:a100:2,gpu:t4:1", "--no-requeue", "--export=NIL",
+        "--exclusive", "--mem=0", "--gres=gpu:a100:2,gpu:t4:1", "--no-requeue", "--export=ALL",
     }  # fmt: skip
     bare = Node(NodeId(0), "c1", 4000, 100 * MIB, 0)
     assert not any("gres" in option for option in options_of(bare, "x", "cpu", "/s/c1"))

@@ -31,7 +31,7 @@ def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
         "--exclusive",
         "--mem=0",
         "--no-requeue",
-        "--export=NIL",
+        "--export=ALL",  # as for tasks: no login shell first
         "--chdir=/",
         f"--output={f'{folder}/pilot.log' if folder else '/dev/null'}",
         "--open-mode=append",

@@ -25,6 +25,7 @@ from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.output import pieces_in
+from allotment.backends.slurm.pace import Pace
 from allotment.backends.slurm.packed import MODULES, packed
 from allotment.backends.slurm.ranks import (
     HOSTS,
@@ -91,7 +92,8 @@ OVERDUE_S = 10.0
 UNKNOWN_S = 60.0
 """What Slurm does not know, and did not begin until then, never will: Slurm lost its state."""
 SILENT_S = 120.0
-"""The same of what began: six times as long as its first process goes without a sign."""
+"""What began, and of which only signs could tell, has ended if it shows none for so long: six
+times as long as its first process goes without one."""
 MOST_STATUS = 64 * 1024
 CALLS = 8
 """How many commands of Slurm that change something run side by side."""
@@ -148,10 +150,12 @@ class SlurmBackend:
         self._waiting: dict[TaskKey, float] = {}
         """Since when a task has waited in Slurm's queue."""
         self._overdue: dict[TaskKey, float] = {}
-        self._unknown: dict[TaskKey, tuple[float, float]] = {}
-        """Of tasks that Slurm does not know: the last sign seen, and since when."""
+        self._signs: dict[TaskKey, tuple[float, float]] = {}
+        """Of tasks that Slurm does not know, or takes for running: the last sign seen, and
+        since when."""
         self._read_at: dict[TaskKey, tuple[tuple[int, ...], RunnerStatus | None]] = {}
         """What was read last of a task's status, and in which state of its file."""
+        self._pace = Pace()
         self._launching: set[tuple[str, int]] = set()
         self._shares: dict[tuple[str, int], dict[str, list[Share]]] = {}
         """What the jobs of gangs of ranks have on each node, as long as Slurm shows them."""
@@ -355,6 +359,7 @@ class SlurmBackend:
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         for key in keys:
             self._put(key, "go", "")
+            self._pace.news(key, monotonic())
 
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
@@ -367,6 +372,7 @@ class SlurmBackend:
             self._keep(key, record)
         self._live.setdefault(key, record)
         self._put(key, "stop", f"{signal} {grace_ms}")
+        self._pace.news(key, monotonic())
         self._overdue.setdefault(key, monotonic() + grace_ms / 1000 + OVERDUE_S)
         if not record.job and self._row(key, record) is None:
             await self._ask()  # An answer that got lost may have been a yes.
@@ -483,14 +489,27 @@ class SlurmBackend:
 
     async def _ask(self) -> None:
         """Ask Slurm for all its jobs. Raises BackendError; then what was known stays so."""
+        before = self._rows
         async with self._contact:
             self._rows = await self._slurm.jobs()
         self._asked = monotonic()
+        self._hear_of_changes(before)
         self._shares = {
             name: its for name, its in self._shares.items() if name in self._rows
         } | self._shares_now()
         if self._is_adopted:
             await self._end_strays()
+
+    def _hear_of_changes(self, before: Rows) -> None:
+        """See to it that tasks are looked at of which Slurm says something new."""
+        new = {
+            name
+            for name, row in self._rows.items()
+            if (known := before.get(name)) is None or known.state != row.state
+        }
+        for key, record in self._live.items() if new else ():
+            if self._name(key, record) in new:
+                self._pace.news(key, self._asked)
 
     async def _end_strays(self) -> None:
         wanted = {self._name(key, its) for key, its in self._live.items()}
@@ -529,6 +548,9 @@ class SlurmBackend:
 
     async def _look_over(self) -> None:
         for key, record in list(self._live.items()):
+            if not self._pace.is_due(key, now := monotonic()):
+                continue
+            self._pace.looked(key, now)
             try:
                 await self._look_at(key, record)
             except BackendError as error:  # of one task, and no others have to wait for it
@@ -561,22 +583,24 @@ class SlurmBackend:
             self._waiting.pop(key, None)
             if is_heard:
                 await self._force(key, record)
-            if row is None and is_heard:
-                told = self._without_row(key) or told
-        if row is not None:
-            self._unknown.pop(key, None)
+            if is_heard and (row is None or row.state == "RUNNING"):
+                told = await self._silent(key, row) or told
+        if row is not None and row.state != "RUNNING":
+            self._signs.pop(key, None)
         if told is None or self._told.get(key) == (told.seen, told.pid):
             return
         self._sink(told)
+        self._pace.news(key, monotonic())
         self._told[key] = (told.seen, told.pid)
         if told.seen is Seen.ENDED:
             self._part(key)
 
     def _part(self, key: TaskKey) -> None:
         for known in (
-            self._live, self._told, self._waiting, self._overdue, self._unknown, self._read_at,
+            self._live, self._told, self._waiting, self._overdue, self._signs, self._read_at,
         ):  # fmt: skip
             known.pop(key, None)
+        self._pace.part(key)
         self._parted = monotonic()
 
     async def _wait_for(self, key: TaskKey, record: Submitted, row: Row) -> None:
@@ -602,27 +626,38 @@ class SlurmBackend:
         exit_ = Exit(platform_error=f"{why} on its node: {row.reason}")
         self._sink(TaskReport(key, Seen.ENDED, exit=exit_))
 
-    def _without_row(self, key: TaskKey) -> TaskReport | None:
-        """Return the end of a task that Slurm has forgotten and that shows no sign; or None.
+    async def _silent(self, key: TaskKey, row: Row | None) -> TaskReport | None:
+        """Return the end of a task that shows no sign any more; None for any other.
 
         A slurmctld that is killed forgets what it took on in its last seconds. What runs goes
-        on, unless Slurm ends it as one that it does not know.
+        on, unless Slurm ends it as one that it does not know. And it takes for running what
+        went with its node, for half an hour where that was back at once, or whose processes
+        were killed together with Slurm's own.
         """
         sign = self._sign(key)
-        known = self._unknown.get(key)
-        if known is None or (known[0] != sign and key not in self._overdue):
-            self._unknown[key] = (sign, monotonic())
+        if row is not None and not sign:
+            return None  # It comes up; `limits.phase` says for how long it may.
+        known = self._signs.get(key)
+        is_ending = row is None and key in self._overdue
+        if known is None or (known[0] != sign and not is_ending):
+            self._signs[key] = (sign, monotonic())
             return None
         if monotonic() - known[1] < (SILENT_S if sign else UNKNOWN_S):
             return None
+        if row is not None:
+            await self._cancel(row.id)
         self._put(key, "stop", "TERM 0")  # Should it come after all.
-        why = "Slurm does not know it any more, and it shows no sign"
+        why = (
+            "it shows no sign any more"
+            if row
+            else ("Slurm does not know it any more, and it shows no sign")
+        )
         return TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=why))
 
     def _sign(self, key: TaskKey) -> float:
         """Return when the first process of a task last showed itself; 0 if it never did."""
         try:
-            return (self._folder(key) / "claim").lstat().st_mtime
+            return os.lstat(f"{self._folder_of(key)}/claim").st_mtime
         except OSError:
             return 0.0
 
@@ -667,7 +702,10 @@ class SlurmBackend:
     # ── files ───────────────────────────────────────────────────────────────────────────
 
     def _folder(self, key: TaskKey) -> Path:
-        return self._root / "tasks" / str(key.job) / str(key.attempt) / str(key.index)
+        return Path(self._folder_of(key))
+
+    def _folder_of(self, key: TaskKey) -> str:
+        return f"{self._root}/tasks/{key.job}/{key.attempt}/{key.index}"
 
     def _record(self, key: TaskKey) -> Submitted | None:
         known = self._live.get(key)
@@ -700,7 +738,7 @@ class SlurmBackend:
         record = self._record(key)
         try:
             fd = os.open(
-                f"{self._root}/tasks/{key.job}/{key.attempt}/{key.index}/{name}",
+                f"{self._folder_of(key)}/{name}",
                 os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
             )
         except OSError:

@@ -1,0 +1,116 @@
+"""Two thousand jobs that run in Slurm: what the service asks meanwhile, and what that costs.
+
+Each is submitted by the service, started by Slurm, and has begun. Then its processes are ended,
+as two thousand of them do not fit on one machine, in such a way that Slurm does not notice; so
+for the minute of the measurement all run, for Slurm and for the service.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from bench.cluster import Connection, until
+from bench.figures import Figure
+from bench.on_slurm import a_folder, a_service, cpu_s, is_possible, nodes_of
+from tests.support.slurm import Slurm, a_slurm
+
+JOBS = int(os.environ.get("ALLOT_BENCH_JOBS", "2000"))
+NODES = 4
+MINUTE_S = 60
+STARTED_S = 900
+AT_ONCE = 40
+"""More would wait for their turn on so few processors, and be given up."""
+RPC = re.compile(r"^\s+(\w+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
+RUNNING = re.compile(r'^allot_jobs\{.*state="running".*\} (\S+)', re.MULTILINE)
+NOT_OURS = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_STATS_INFO"}
+
+
+def main() -> list[Figure]:
+    if not is_possible():
+        return []
+    with a_folder() as folder, a_slurm(NODES, 1, cpus=JOBS // NODES) as slurm:
+        config = (
+            nodes_of(slurm) + f"tenants: {{bench: {{}}}}\nlimits: {{keep_finished: {JOBS}}}\n"
+        )
+        with a_service(slurm, folder / "state", config) as cluster:
+            connection = cluster.connect()
+            _start_all(slurm, connection)
+            try:
+                return _minute(slurm, connection, cluster.pid)
+            finally:
+                connection.close()
+                os.kill(cluster.pid, signal.SIGKILL)
+                slurm.say("scancel", "--user=root")
+
+
+def _start_all(slurm: Slurm, connection: Connection) -> None:
+    spec = {"name": "bench", "command": "sleep 3600", "resources": {"cpu": 1, "memory": "1MiB"}}
+    body = json.dumps(spec).encode()
+    until_s, given, ended = time.monotonic() + STARTED_S, 0, set[int]()
+    while len(ended) < JOBS:
+        while given < min(JOBS, len(ended) + AT_ONCE):
+            connection.submit(body)
+            given += 1
+        ended |= _end_processes(slurm)
+        if time.monotonic() > until_s:
+            raise TimeoutError(f"{len(ended)} of {JOBS} jobs began in {STARTED_S} s")
+    until(lambda: len(_running(slurm)) == JOBS, "Slurm to say so", 60)
+
+
+def _running(slurm: Slurm) -> list[str]:
+    return slurm.say("squeue", "-h", "-t", "running", "-o", "%i").split()
+
+
+def _end_processes(slurm: Slurm) -> set[int]:
+    """End the processes of jobs that have begun, and Slurm's own; return the pids of these."""
+    ended: set[int] = set()
+    for step in slurm.steps():
+        with contextlib.suppress(OSError, ValueError):
+            (first,) = _children(step)
+            (command,) = _children(first)
+            if Path(f"/proc/{command}/comm").read_text() == "sleep\n":
+                os.kill(step, signal.SIGSTOP)
+                for pid in (first, command, step):
+                    os.kill(pid, signal.SIGKILL)
+                ended.add(step)
+    return ended
+
+
+def _children(pid: int) -> list[int]:
+    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _minute(slurm: Slurm, connection: Connection, pid: int) -> list[Figure]:
+    until(lambda: _count(connection) == JOBS, "the service to say so", 60)
+    time.sleep(10)  # What the starts left to do is done.
+    asked, used, began = _requests(slurm), cpu_s(pid), time.monotonic()
+    time.sleep(MINUTE_S)
+    took = time.monotonic() - began
+    used, asked = cpu_s(pid) - used, _requests(slurm) - asked
+    if len(_running(slurm)) != JOBS or _count(connection) != JOBS:
+        raise RuntimeError("not all jobs ran for all of the time")
+    return [
+        Figure(
+            f"{JOBS:,} jobs running: of a core, with commands",
+            100 * used / took,
+            "%",
+            "lower",
+            3,
+        ),
+        Figure("  requests to slurmctld", asked / took, "/s", "lower", 1),
+    ]
+
+
+def _count(connection: Connection) -> int:
+    time.sleep(0.2)
+    _, said = connection.ask("GET", "/metrics")
+    return sum(int(float(found)) for found in RUNNING.findall(said.decode()))
+
+
+def _requests(slurm: Slurm) -> int:
+    said = slurm.say("sdiag").partition("by message type")[2].partition("by user")[0]
+    return sum(int(count) for name, count in RPC.findall(said) if name not in NOT_OURS)
