@@ -247,13 +247,6 @@ class PathCheck:
 
 def _check_unseen(spec: JobSpec) -> None:
     """Check paths on disks that only the job's nodes see. Raises Rejected."""
-    if spec.checkpoint is not None and spec.checkpoint.every_ms and not spec.checkpoint.dir:
-        raise Rejected(
-            Code.NOT_SUPPORTED,
-            "checkpoint: the nodes keep files on disks of their own, so a checkpoint would not "
-            "be there for an attempt on other nodes.",
-            "Name a folder that all of these nodes see: `checkpoint: {dir: /shared/…}`.",
-        )
     for key, path, _ in _named(spec):
         if trouble := _unsound(path):
             hint = "Paths are those of the nodes that run the job."

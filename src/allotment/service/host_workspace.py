@@ -24,6 +24,8 @@ from allotment.service.workspace import Changed, FileBelow, JobFolders, Left, Op
 
 MAKE_S = 30.0
 """How long a file system may take to make a folder."""
+LAST_S = 5.0
+"""How long the end of a job waits for its file to be read."""
 READ_S = 60.0
 """How long a look at what a job left may take."""
 
@@ -73,6 +75,9 @@ class HostWorkspace:
             return changed_in((each, self._identity(each)) for each in watched)
 
         return await self._looking.run(watched[0].owner.user, work, patience_s)
+
+    async def last_look(self, node: str, watched: Watched) -> Sequence[Changed]:
+        return await self.look(node, [watched], LAST_S)
 
     def _identity(self, watched: Watched) -> Identity | None:
         """Return whose rights to use. May block: the host is not asked again while jobs run."""

@@ -18,8 +18,6 @@ from allotment.service.launch import Folders
 from allotment.service.workspace import Changed, Watched, Workspace
 from allotment.service.workspaces import Workspaces
 
-PATIENCE_S = 5.0
-"""How long the end of a job waits for its file to be read."""
 SILENT_S = 60.0
 """How long a look at the files of a user is under way before it is given up."""
 LOOK_S = 0.5
@@ -87,7 +85,7 @@ class JobFiles:
             return ()
         node = self._workspaces.node_of(job)
         try:
-            return self._note(await workspace.look(node, [watched], PATIENCE_S))
+            return self._note(await workspace.last_look(node, watched))
         except (TimeoutError, BackendError):
             return ()
 
@@ -108,6 +106,7 @@ class JobFiles:
             self._since_ms(attempt.placed_at) * 1_000_000,
             job.owner,
             uid_of(job.owner),
+            self._workspaces.spread_of(attempt),
         )
 
     def _since_ms(self, placed_at: Instant) -> int:

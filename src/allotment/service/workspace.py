@@ -48,6 +48,8 @@ class Watched(msgspec.Struct, frozen=True):
     owner: Actor
     uid: int | None
     """Whose it has to be; None where it is nobody else's."""
+    nodes: tuple[str, ...] = ()
+    """All nodes of the attempt, where they have disks of their own."""
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -131,6 +133,13 @@ class Workspace(Protocol):
         self, node: str, watched: Sequence[Watched], patience_s: float
     ) -> Sequence[Changed]:
         """Return which files of one user changed. Raises TimeoutError."""
+        ...
+
+    async def last_look(self, node: str, watched: Watched) -> Sequence[Changed]:
+        """Look once more at a file of an attempt that ended. Raises TimeoutError.
+
+        What it says is saved is there for the next attempt, on whichever nodes.
+        """
         ...
 
     async def files(self, left: Left, most: int) -> tuple[Sequence[FileBelow], bool]:

@@ -30,6 +30,10 @@ class Workspaces:
         """Return the node on which a job reports; '' where the service sees its disk."""
         return self.nodes_of(job.attempts[-1])[0] if self._apart is not None else ""
 
+    def spread_of(self, attempt: AttemptRecord) -> tuple[str, ...]:
+        """Return all nodes of an attempt; none where the service sees all disks."""
+        return tuple(self.nodes_of(attempt)) if self._apart is not None else ()
+
     def nodes_of(self, attempt: AttemptRecord) -> list[str]:
         """Return the names of an attempt's nodes, that of its first task first."""
         nodes = self._state.cluster.nodes

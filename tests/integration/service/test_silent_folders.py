@@ -94,7 +94,7 @@ def test_a_job_whose_output_folder_falls_silent_does_not_start(
 def test_a_checkpoint_folder_that_falls_silent_delays_its_own_job_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_files, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(host_workspace, "LAST_S", 1.0)
     monkeypatch.setattr(job_files, "LOOK_S", 0.1)
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()

@@ -176,7 +176,49 @@ def test_files_are_made_and_read_as_their_user(cluster: OwnDisks) -> None:
         assert status == 404, body
 
 
-def test_a_job_whose_checkpoint_would_stay_behind_is_refused(cluster: OwnDisks) -> None:
-    status, body = cluster.ask("POST", "/v1/jobs", shell("true", checkpoint={"every": "1min"}))
-    assert status == 501, body
-    assert "disks of their own" in str(body)
+SAVE = """\
+at=$ALLOT_CHECKPOINT_DIR/step-5; mkdir -p $at/deep
+head -c 3000000 /dev/zero | tr '\\0' x > $at/deep/rank-$RANK; ln -s /etc/passwd $at/link
+"""
+REPORT = """\
+echo '{"path": "'$at'", "step": 5}' > $ALLOT_CHECKPOINT_DIR/.new
+mv $ALLOT_CHECKPOINT_DIR/.new $ALLOT_CHECKPOINT_FILE
+"""
+
+
+def test_a_checkpoint_is_there_when_its_node_is_lost(cluster: OwnDisks) -> None:
+    found = "find $ALLOT_RESUME_FROM -type f -size 3000000c"
+    resume = f'[ -z "$ALLOT_RESUME_FROM" ] || {{ {found}; exit; }}'
+    job = cluster.submit(shell(f"{resume}\n{SAVE}{REPORT}sleep 600"))
+    until(lambda: (cluster.job(job)["checkpoint"] or {}).get("step") == 5, "it to be saved")
+    node = cluster.node_of(job)
+    cluster.allot("drain", node)
+    try:
+        cluster.slurm.say("scancel", cluster.pilots()[node])
+        cluster.wait_for(job, "succeeded")
+    finally:
+        cluster.allot("undrain", node)
+    attempts = cluster.job(job)["attempts"]
+    assert attempts[1]["tasks"][0]["node"] != node
+    assert cluster.output(job).endswith(f"/checkpoints/{job}/step-5/deep/rank-0\n")
+    both = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
+    cluster.wait_for(both, "succeeded")
+
+
+def test_what_a_gang_saved_last_is_whole_on_all_its_nodes(cluster: OwnDisks) -> None:
+    """Each node has a part of it; it is reported just before the attempt ends."""
+    resume = '[ -z "$ALLOT_RESUME_FROM" ] || { ls $ALLOT_RESUME_FROM/deep; exit; }'
+    last = f"if [ $RANK = 0 ]; then sleep 2; {REPORT}exit 1; fi; sleep 600"
+    spec = shell(f"{resume}\n{SAVE}{last}", count=2, resources={"gpu": 4}, retry=1)
+    job = cluster.submit(spec)
+    cluster.wait_for(job, "succeeded")
+    assert cluster.job(job)["checkpoint"]["step"] == 5
+    words = cluster.output(job).split()
+    assert (words.count("rank-0"), words.count("rank-1")) == (2, 2), words
+
+
+def test_a_checkpoint_that_is_not_there_does_not_count(cluster: OwnDisks) -> None:
+    script = f"at=$ALLOT_CHECKPOINT_DIR/none\n{REPORT}sleep 3; exit 1"
+    job = cluster.submit(shell(script))
+    cluster.wait_for(job, "failed")
+    assert cluster.job(job)["checkpoint"] is None

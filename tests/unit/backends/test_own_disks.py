@@ -4,16 +4,20 @@ import asyncio
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allotment.backends.local.backend import LocalBackend, task_name
 from allotment.backends.local.runner import layout
 from allotment.backends.pilot import file_messages as fm
+from allotment.backends.pilot.carrying import NotKept, check_path, part_of
 from allotment.backends.pilot.leftover import KeptFolder
-from allotment.backends.pilot.node_files import NodeFiles, bounded
+from allotment.backends.pilot.node_files import NodeFiles, bounded, put
 from allotment.backends.pilot.own_folder import open_own, owner_of
+from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.reports import Seen, TaskReport
+from allotment.service.ports import Identity
 from allotment.service.workspace import FileBelow, Left
 
 KEY = TaskKey(JobId(7), AttemptNo(1), TaskIndex(0))
@@ -135,6 +139,73 @@ def test_a_file_is_read_by_pieces_and_never_past_a_link(tmp_path: Path) -> None:
     for name in ("link", "pipe", "none", "../outputs/model", "/etc/passwd"):
         part = asyncio.run(read(name, 0, 10))
         assert (part.data, part.code) == (b"", "not_found")
+
+
+@pytest.mark.parametrize(
+    ("path", "part"),
+    [
+        ("/c/7/step-5", "step-5"),
+        ("/c/7/a/../step-5/", "step-5"),
+        ("/c/7", ""),
+        ("step-5", ""),
+        ("/c/8/step-5", None),
+        ("/c/7/../8", None),
+        ("/shared/step-5", None),
+    ],
+)
+def test_of_a_folder_that_part_goes_along_that_was_reported(
+    path: str, part: str | None
+) -> None:
+    assert part_of(msgspec.json.encode({"path": path}), "/c/7") == part
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "", "a/\0"])
+def test_a_path_that_leads_elsewhere_is_not_kept(path: str) -> None:
+    with pytest.raises(NotKept, match="no path that can be kept"):
+        check_path(path)
+
+
+def test_a_checkpoint_is_laid_by_pieces_and_dated(tmp_path: Path) -> None:
+    file = FileBelow("step-5/deep/weights", 8, 1_700_000_000_123)
+    for offset, data in ((0, b"0123"), (4, b"4567")):
+        put(fm.PutFile(str(tmp_path), None, file, offset, data))
+    made = tmp_path / file.path
+    assert made.read_bytes() == b"01234567"
+    assert made.stat().st_mtime_ns // 1_000_000 == file.changed_ms
+
+
+@pytest.mark.parametrize("lies", ["a link for the folder", "a link for the file", "a pipe"])
+def test_what_a_user_laid_in_the_way_is_not_written_through(tmp_path: Path, lies: str) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    for folder in (own, other):
+        folder.mkdir()
+    (other / "file").write_text("theirs")
+    if lies == "a link for the folder":
+        (own / "step").symlink_to(other)
+    else:
+        (own / "step").mkdir()
+        if lies == "a pipe":
+            os.mkfifo(own / "step/file")
+        else:
+            (own / "step/file").symlink_to(other / "file")
+    with pytest.raises(BackendError, match="cannot be laid on the node: step/file"):
+        put(fm.PutFile(str(own), None, FileBelow("step/file", 4, 1), 0, b"ours"))
+    assert (other / "file").read_text() == "theirs"
+
+
+@pytest.mark.needs_root
+def test_a_checkpoint_is_its_users_own(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    for parent in (tmp_path, *tmp_path.parents[:-2]):
+        parent.chmod(0o755)
+    os.chown(own, 64002, 64002)
+    nobody = Identity(64002, 64002)
+    put(fm.PutFile(str(own), nobody, FileBelow("a/b", 1, 1), 0, b"x"))
+    assert {(own / name).stat().st_uid for name in ("a", "a/b")} == {64002}
+    (tmp_path / "closed").mkdir(mode=0o700)
+    with pytest.raises(BackendError, match="Permission denied"):
+        put(fm.PutFile(str(tmp_path / "closed"), nobody, FileBelow("b", 1, 1), 0, b"x"))
 
 
 def test_a_list_fits_into_one_answer() -> None:

@@ -20,6 +20,7 @@ from allotment.backends.local.backend import task_name
 from allotment.backends.local.runner import layout
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot import messages as m
+from allotment.backends.pilot.carrying import Checkpoints
 from allotment.backends.pilot.door import Door, NotAdmitted, certificate
 from allotment.backends.pilot.fetching import fetch_output
 from allotment.backends.pilot.gres import files_of
@@ -151,7 +152,8 @@ class PilotBackend:
         self._prefix = self._own_name()
         if self._disk:
             root = own_folder(self._disk, self._prefix)
-            self._disks = NodeDisks(root, self._link_of, self._link_to)
+            kept = Checkpoints(self._root / "checkpoints")
+            self._disks = NodeDisks(root, self._link_of, self._link_to, kept, self._occupy)
         self._certificate = await asyncio.to_thread(certificate, self._root)
         self._match_nodes()
         await asyncio.to_thread(self._find_jobs)
@@ -208,6 +210,8 @@ class PilotBackend:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.gather(*idle, return_exceptions=True)
+        if self._disks is not None:
+            await self._disks.close()
         for fetching in list(self._fetching):
             fetching.cancel()
         await asyncio.gather(*self._fetching, return_exceptions=True)
@@ -516,6 +520,12 @@ class PilotBackend:
         hold = self._holds.get(node)
         return hold.link if hold is not None else None
 
+    def _occupy(self, nodes: Sequence[str], more: int) -> None:
+        """Note how much more is fetched of nodes."""
+        for hold in (self._holds.get(node) for node in nodes):
+            if hold is not None:
+                hold.fetching += more
+
     async def _link_to(self, node: str) -> Link:
         """Return the link to a node, held if it was not. Raises BackendError."""
         hold = self._holds.get(node)
@@ -551,6 +561,8 @@ class PilotBackend:
             hold.fetching -= 1
 
     async def forget(self, job: JobId) -> None:
+        if self._disks is not None:
+            await self._disks.forget(job)
         for name in self._jobs.pop(job, ()):
             hold = self._holds.get(name)
             folder = self._root / "nodes" / name

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.ids import JobId
 from allotment.service.batch.files import File
+from allotment.service.ports import Identity
 from allotment.service.workspace import FileBelow, JobFolders, Left, Watched
 
 PIECE = 1 << 20
@@ -75,4 +76,32 @@ class ForgetFiles(msgspec.Struct, frozen=True, tag="forget_files"):
     jobs: tuple[JobId, ...]
 
 
-FileOp = MakeFolders | WriteFiles | LookAt | ListFiles | ReadFile | ForgetFiles
+class PutFile(msgspec.Struct, frozen=True, tag="put_file"):
+    """Lay a piece of a file into a job's folder, as its user; dated when it is whole.
+
+    Answered with nothing.
+    """
+
+    folder: str
+    identity: Identity | None
+    file: FileBelow
+    offset: int
+    data: bytes
+
+
+class ClearCheckpoints(msgspec.Struct, frozen=True, tag="clear_checkpoints"):
+    """Remove what a node has of a job's checkpoints. Answered with nothing."""
+
+    job: JobId
+
+
+FileOp = (
+    MakeFolders
+    | WriteFiles
+    | LookAt
+    | ListFiles
+    | ReadFile
+    | ForgetFiles
+    | PutFile
+    | ClearCheckpoints
+)

@@ -1,12 +1,18 @@
 """The agent's answers about files of jobs on its node's own disk."""
 
+import asyncio
+import contextlib
+import errno
 import os
+import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.pilot.file_messages import (
     LONGEST_LIST,
     PIECE,
+    ClearCheckpoints,
     FileOp,
     ForgetFiles,
     ListFiles,
@@ -14,13 +20,20 @@ from allotment.backends.pilot.file_messages import (
     LookAt,
     MakeFolders,
     Part,
+    PutFile,
     ReadFile,
     WriteFiles,
 )
 from allotment.model.errors import BackendError, Rejected
+from allotment.rights import paths
+from allotment.rights.removing import remove
+from allotment.rights.user import rights_of
 from allotment.service.files import open_left, shown
 from allotment.service.host_workspace import HostWorkspace
 from allotment.service.workspace import FileBelow, Watched
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 LOOK_S = 15.0
 """Shorter than the service waits for any answer: a silent file system is not a silent node."""
@@ -36,10 +49,6 @@ class NodeFiles:
     async def do(self, op: FileOp) -> object:
         """Carry out one order. Raises BackendError."""
         match op:
-            case MakeFolders(wanted):
-                await self._here.prepare((), wanted)
-            case WriteFiles(job, files):
-                await self._here.write((), job, files)
             case LookAt(watched):
                 return await self._look(watched)
             case ListFiles(left, most):
@@ -50,11 +59,26 @@ class NodeFiles:
                 return bounded(tuple(files), is_all=is_all)
             case ReadFile():
                 return await self._read(op)
+            case _:
+                return await self._change(op)
+
+    async def _change(
+        self, op: MakeFolders | WriteFiles | PutFile | ClearCheckpoints | ForgetFiles
+    ) -> None:
+        match op:
+            case MakeFolders(wanted):
+                await self._here.prepare((), wanted)
+            case WriteFiles(job, files):
+                await self._here.write((), job, files)
+            case PutFile():
+                await asyncio.to_thread(put, op)
+            case ClearCheckpoints(job):
+                folder = f"{self._here.folders.root}/checkpoints/{job}"
+                await asyncio.to_thread(remove, None, folder)
             case ForgetFiles(jobs):
                 for job in jobs:
                     await self._backend.forget(job)
                     await self._here.forget(job)
-        return None
 
     async def _look(self, watched: tuple[Watched, ...]) -> object:
         try:
@@ -77,6 +101,39 @@ class NodeFiles:
             return await self._here.read(op.left, piece)
         except Rejected as error:
             return Part(code=error.code.value, message=error.message, hint=error.hint)
+
+
+def put(op: PutFile) -> None:
+    """Write a piece of a file with its user's rights, following no link.
+
+    Raises BackendError.
+    """
+    *above, name = op.file.path.split("/")
+    try:
+        with rights_of(op.identity), ExitStack() as open_ones:
+            fd = paths.resolve(op.folder)
+            open_ones.callback(os.close, fd)
+            for each in above:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(each, 0o755, dir_fd=fd)
+                fd = os.open(each, _FOLDER, dir_fd=fd)
+                open_ones.callback(os.close, fd)
+            fresh = os.O_TRUNC if op.offset == 0 else 0
+            file = os.open(name, _FILE | fresh, 0o644, dir_fd=fd)
+            open_ones.callback(os.close, file)
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                raise FileExistsError(errno.EEXIST, "is no regular file", name)
+            left = memoryview(op.data)
+            while left:
+                at = op.offset + len(op.data) - len(left)
+                left = left[os.pwrite(file, left, at) :]
+            if op.offset + len(op.data) >= op.file.size:
+                at_ns = op.file.changed_ms * 1_000_000
+                os.utime(file, ns=(at_ns, at_ns))
+    except OSError as error:
+        raise BackendError(
+            f"the checkpoint cannot be laid on the node: {op.file.path}: {error.strerror}"
+        ) from error
 
 
 def bounded(files: tuple[FileBelow, ...], *, is_all: bool) -> Listing:

@@ -8,14 +8,24 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
+import structlog
+
 from allotment.backends.pilot import file_messages as fm
+from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
 from allotment.backends.pilot.link import Link
 from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import JobId
 from allotment.service.batch.files import File
+from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Folders
 from allotment.service.workspace import Changed, FileBelow, JobFolders, Left, OpenFile, Watched
+
+log = structlog.get_logger("allot.pilot")
+
+LAST_S = 900.0
+"""How long the end of an attempt waits for its last checkpoint."""
+AGAIN_S = 2.0
 
 T = TypeVar("T")
 LinkOf = Callable[[str], Link | None]
@@ -26,15 +36,39 @@ class NodeDisks:
     """The folders of jobs on the nodes of one engine. `root` is the same on each."""
 
     def __init__(
-        self, root: str, link_of: LinkOf, hold: Callable[[str], Coroutine[None, None, Link]]
+        self,
+        root: str,
+        link_of: LinkOf,
+        hold: Callable[[str], Coroutine[None, None, Link]],
+        kept: Checkpoints,
+        occupy: Callable[[Sequence[str], int], None],
     ) -> None:
-        """`hold` has a node held, and returns its link; it raises EngineAway."""
+        """`hold` has a node held, and returns its link; it raises EngineAway.
+
+        Checkpoints are in `kept` between the attempts of their jobs. `occupy` counts what is
+        fetched of nodes: they are held meanwhile.
+        """
         self.folders = Folders(root)
         self._link_of = link_of
         self._hold = hold
+        self._kept = kept
+        self._occupy = occupy
+        self._accounts = HostAccounts()
+        self._carrying: dict[JobId, asyncio.Task[int]] = {}
+        """Checkpoints that are fetched: each gives the date of the report that it is of."""
+        self._useless: dict[JobId, int] = {}
+        """Reports of checkpoints that cannot be kept."""
 
     async def prepare(self, nodes: Sequence[str], wanted: JobFolders) -> None:
+        if (carrying := self._carrying.get(wanted.job)) is not None:
+            await asyncio.wait([carrying])
         await self._tell(nodes, fm.MakeFolders(wanted))
+        own = f"{self.folders.root}/checkpoints/{wanted.job}"
+        if own not in wanted.folders:
+            return
+        links = [await self._hold(node) for node in nodes]
+        left = left_in(own, nodes, wanted.identity, wanted.user)
+        await gather_all([self._kept.lay(link, wanted, left) for link in links])
 
     async def write(self, nodes: Sequence[str], job: JobId, files: Mapping[str, File]) -> None:
         await self._tell(nodes, fm.WriteFiles(job, files))
@@ -50,16 +84,79 @@ class NodeDisks:
         self, node: str, watched: Sequence[Watched], patience_s: float
     ) -> Sequence[Changed]:
         link = self._link_of(node)
-        kept = tuple(each for each in watched if not self._stays_behind(each.file))
-        if link is None or not kept:
+        if link is None:
             return ()
         async with asyncio.timeout(patience_s):
-            return await link.call(fm.LookAt(kept), list[Changed])
+            found = await link.call(fm.LookAt(tuple(watched)), list[Changed])
+        files = {each.key: each for each in watched}
+        return [each for each in found if self._counts(files[each.key], each)]
 
-    def _stays_behind(self, file: str) -> bool:
-        """Whether a file tells of a checkpoint that no other node has."""
+    async def last_look(self, node: str, watched: Watched) -> Sequence[Changed]:
+        waited_for = None
+        async with asyncio.timeout(LAST_S):
+            while True:
+                found = await self.look(node, [watched], LAST_S)
+                carrying = self._carrying.get(watched.key.job)
+                if found or carrying is None or carrying is waited_for:
+                    return found
+                await asyncio.wait([carrying])
+                waited_for = carrying
+
+    def _counts(self, watched: Watched, changed: Changed) -> bool:
+        """Whether a report counts: that of a checkpoint does once all of it is here."""
         own = f"{self.folders.root}/checkpoints/"
-        return file.startswith(own) and file.endswith("/.allot-checkpoint.json")
+        if not (watched.file.startswith(own) and watched.file.endswith(REPORT)):
+            return True
+        job = watched.key.job
+        carrying = self._carrying.get(job)
+        if carrying is not None and carrying.done():
+            del self._carrying[job]
+            if carrying.result() == changed.at_ns:
+                return True
+            carrying = None
+        if carrying is None and self._useless.get(job) != changed.at_ns:
+            saved = self._kept.of(job)
+            if saved is not None and saved.at_ns == changed.at_ns:
+                return True
+            self._carrying[job] = asyncio.create_task(self._carry(watched, changed))
+        return False
+
+    async def _carry(self, watched: Watched, changed: Changed) -> int:
+        """Bring a checkpoint here; return the date of its report, 0 where that failed."""
+        job = watched.key.job
+        try:
+            self._occupy(watched.nodes, 1)
+            account = await self._accounts.of(watched.owner)
+            folder = watched.file.rpartition("/")[0]
+            left = left_in(folder, watched.nodes, account.identity, account.name)
+            links = {node: await self._hold(node) for node in watched.nodes}
+            await self._kept.bring(job, links, left, changed)
+        except NotKept as error:
+            self._useless[job] = changed.at_ns
+            log.warning("a checkpoint is not kept", job=job, why=str(error))
+            return 0
+        except (BackendError, OSError) as error:
+            log.warning("a checkpoint is not kept yet", job=job, why=str(error))
+            await asyncio.sleep(AGAIN_S)
+            return 0
+        except Exception:
+            self._useless[job] = changed.at_ns
+            log.exception("a checkpoint cannot be kept", job=job)
+            return 0
+        finally:
+            self._occupy(watched.nodes, -1)
+        return changed.at_ns
+
+    async def forget(self, job: JobId) -> None:
+        """Remove the checkpoint of a job that is kept here."""
+        self._useless.pop(job, None)
+        await asyncio.to_thread(self._kept.forget, job)
+
+    async def close(self) -> None:
+        """Fetch nothing more."""
+        for carrying in self._carrying.values():
+            carrying.cancel()
+        await asyncio.gather(*self._carrying.values(), return_exceptions=True)
 
     async def files(self, left: Left, most: int) -> tuple[Sequence[FileBelow], bool]:
         found: dict[str, FileBelow] = {}

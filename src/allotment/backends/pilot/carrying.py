@@ -1,0 +1,215 @@
+"""Checkpoints that go with their jobs: from the nodes that saved them, by way of the service.
+
+A checkpoint counts as saved once all of it is here. Before an attempt begins elsewhere it is
+laid on the new nodes, whole; where it lies already, nothing is sent.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from secrets import token_hex
+
+import msgspec
+
+from allotment.backends.pilot import file_messages as fm
+from allotment.backends.pilot.link import Link
+from allotment.model.errors import BackendError
+from allotment.model.ids import JobId
+from allotment.model.quantity import GIB
+from allotment.rights.removing import remove
+from allotment.service.checkpoints import Reported
+from allotment.service.ports import Identity
+from allotment.service.workspace import Changed, FileBelow, JobFolders, Left
+
+LARGEST = 64 * GIB
+MOST_FILES = 100_000
+DEEPEST = 100
+CURRENT = "current.json"
+REPORT = ".allot-checkpoint.json"
+
+
+class NotKept(BackendError):
+    """A checkpoint that cannot be kept as it is: why. To try again is of no use."""
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """A checkpoint of a job that is here, whole."""
+
+    version: str
+    """The name of its folder."""
+    at_ns: int
+    """When it was reported, by the date of that file."""
+    report: bytes
+    files: tuple[FileBelow, ...]
+    """By path below the job's folder of checkpoints."""
+
+
+class Checkpoints:
+    """The checkpoints that are here, the newest of each job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def of(self, job: JobId) -> Saved | None:
+        """Return the newest checkpoint of a job; None where there is none."""
+        try:
+            return msgspec.json.decode((self._of(job) / CURRENT).read_bytes(), type=Saved)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def forget(self, job: JobId) -> None:
+        """Remove what is here of a job."""
+        remove(None, str(self._of(job)))
+
+    async def bring(
+        self, job: JobId, links: Mapping[str, Link], left: Left, changed: Changed
+    ) -> None:
+        """Bring a checkpoint that a job reports here, from all its nodes, or nothing of it.
+
+        Raises NotKept, or another BackendError where another try may do; OSError.
+        """
+        part = part_of(changed.data, left.folder)
+        if part is None:
+            self._note(job, Saved("", changed.at_ns, changed.data, ()))
+            return
+        found = await _listed(links, left, part)
+        if not found:
+            raise NotKept("there is no file where the job says that it saved")
+        size = sum(file.size for _, file in found.values())
+        if size > LARGEST:
+            raise NotKept(f"it has {size} bytes, and {LARGEST} are kept at most")
+        version = token_hex(8)
+        folder = self._of(job) / version
+        try:
+            for node, file in found.values():
+                await _fetch(links[node], left, file, folder / file.path)
+            is_same = await _listed(links, left, part) == found
+        except Exception:
+            await asyncio.to_thread(remove, None, str(folder))
+            raise
+        if not is_same:
+            await asyncio.to_thread(remove, None, str(folder))
+            raise BackendError("it changed while it was fetched")
+        files = tuple(file for _, file in found.values())
+        saved = Saved(version, changed.at_ns, changed.data, files)
+        await asyncio.to_thread(self._note, job, saved)
+
+    def _note(self, job: JobId, saved: Saved) -> None:
+        """Have a checkpoint be the newest of its job, and remove others."""
+        folder = self._of(job)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / f"{CURRENT}.part"
+        path.write_bytes(msgspec.json.encode(saved))
+        path.rename(folder / CURRENT)
+        for other in folder.iterdir():
+            if other.name not in (CURRENT, saved.version):
+                remove(None, str(other))
+
+    async def lay(self, link: Link, wanted: JobFolders, left: Left) -> None:
+        """Have the newest checkpoint of a job on a node, whole. Raises BackendError."""
+        saved = self.of(wanted.job)
+        if saved is None or not saved.files:
+            return
+        listing = await link.call(fm.ListFiles(left, MOST_FILES), fm.Listing)
+        if set(saved.files) <= set(listing.files):
+            return
+        await link.call(fm.ClearCheckpoints(wanted.job))
+        await link.call(fm.MakeFolders(wanted))
+        folder = self._of(wanted.job) / saved.version
+        for file in saved.files:
+            await self._send(link, folder / file.path, file, left)
+        size, at_ms = len(saved.report), saved.at_ns // 1_000_000
+        report = FileBelow(REPORT, size, at_ms)
+        await link.call(_put(left, report, 0, saved.report))
+
+    async def _send(self, link: Link, path: Path, file: FileBelow, left: Left) -> None:
+        offset = 0
+        while True:
+            data = await asyncio.to_thread(_piece, path, offset)
+            await link.call(_put(left, file, offset, data))
+            offset += len(data)
+            if offset >= file.size:
+                return
+            if not data:
+                raise BackendError(f"the checkpoint that was kept is incomplete: {file.path}")
+
+    def _of(self, job: JobId) -> Path:
+        return self._folder / str(job)
+
+
+def part_of(report: bytes, folder: str) -> str | None:
+    """Return which part of its folder a job says its checkpoint is, '' for all of it.
+
+    None where it is nowhere in there.
+    """
+    try:
+        path = msgspec.json.decode(report, type=Reported, strict=False).path
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    if not path.startswith("/"):
+        return ""
+    place = PurePosixPath(os.path.normpath(path))
+    if not place.is_relative_to(folder):
+        return None
+    part = str(place.relative_to(folder))
+    return "" if part == "." else part
+
+
+async def _listed(
+    links: Mapping[str, Link], left: Left, part: str
+) -> dict[str, tuple[str, FileBelow]]:
+    """Return a checkpoint's files, each with its node: the first that has it."""
+    found: dict[str, tuple[str, FileBelow]] = {}
+    for node, link in links.items():
+        listing = await link.call(fm.ListFiles(left, MOST_FILES), fm.Listing)
+        if not listing.is_all:
+            raise NotKept(f"its folder has more than {MOST_FILES} files")
+        for file in listing.files:
+            is_in = not part or file.path == part or file.path.startswith(f"{part}/")
+            if is_in and not file.path.startswith(".allot-"):
+                check_path(file.path)
+                found.setdefault(file.path, (node, file))
+    return found
+
+
+def check_path(path: str) -> None:
+    """Raise NotKept for a path that leads out of its folder, or too deep."""
+    parts = path.split("/")
+    if len(parts) > DEEPEST or len(path) > 3000 or "\0" in path or {"", ".", ".."} & {*parts}:
+        raise NotKept(f"{path[:200]!r} is no path that can be kept")
+
+
+async def _fetch(link: Link, left: Left, file: FileBelow, to: Path) -> None:
+    """Fetch one file as it was listed. Raises BackendError where it changed."""
+    to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    offset, inode = 0, 0
+    with to.open("xb") as out:
+        while True:
+            op = fm.ReadFile(left, file.path, offset, fm.PIECE)
+            part = await link.call(op, fm.Part)
+            inode = inode or part.inode
+            if part.code or part.inode != inode or part.size != file.size:
+                why = part.message or "it changed while it was fetched"
+                raise BackendError(f"{file.path}: {why}")
+            await asyncio.to_thread(out.write, part.data)
+            offset += len(part.data)
+            if offset >= file.size:
+                return
+            if not part.data:
+                raise BackendError(f"{file.path}: it changed while it was fetched")
+
+
+def _piece(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(fm.PIECE)
+
+
+def _put(left: Left, file: FileBelow, offset: int, data: bytes) -> fm.PutFile:
+    return fm.PutFile(left.folder, left.owner, file, offset, data)
+
+
+def left_in(folder: str, nodes: Sequence[str], identity: Identity | None, user: str) -> Left:
+    """Return a job's folder of checkpoints as its own user reads it."""
+    return Left(folder, tuple(nodes), identity, identity, user, user)
