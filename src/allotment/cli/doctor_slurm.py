@@ -76,6 +76,8 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
         from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
 
         found += [*epilog_findings(settings), *doctor_pilots.findings(folder)]
+    if setup.type is EngineType.SLURM and not setup.rest:
+        found.append(await _mpi())
     return [*found, await _from_inside(folder, setup)]
 
 
@@ -111,6 +113,24 @@ def rest_advice(trouble: str) -> str:
             "Check on the controller that slurmctld runs: `scontrol ping`. Running tasks go on."
         )
     return "Check that slurmrestd runs and listens there. Running tasks go on."
+
+
+async def _mpi() -> Finding:
+    """Look for what `mpi: pmix` and `pmi2` need."""
+    from allotment.backends.slurm import client  # noqa: PLC0415 - only here
+
+    try:
+        said = await client.run("srun", "--mpi=list")
+    except BackendError as error:
+        return Finding("mpi", Level.NOTE, f"not looked at: {error}")
+    missing = [kind for kind in ("pmix", "pmi2") if kind not in said.split()]
+    if not missing:
+        return Finding("mpi", Level.OK, "Slurm has pmix and pmi2")
+    kinds = " and no ".join(missing)
+    return Finding(
+        "mpi", Level.NOTE, f"Slurm has no {kinds}: such jobs would not start",
+        "Install Slurm's plugins for MPI on all nodes (Debian: slurm-wlm-basic-plugins).",
+    )  # fmt: skip
 
 
 def away_advice(trouble: str) -> str:

@@ -29,6 +29,7 @@ def test_a_slurm_that_is_well_is_said_to_be(cluster: OnSlurm) -> None:
     assert told["slurm"][0] == "ok"
     assert told["partition"] == ("ok", "main: 2 nodes, no time limit")
     assert told["nodes see"][0] == "ok", told
+    assert told["mpi"] == ("ok", "Slurm has pmix and pmi2")
     assert "nodes" not in told
 
 
@@ -40,6 +41,20 @@ def test_munge_that_does_not_run_is_named(cluster: OnSlurm, tmp_path: Path) -> N
     level, words = found(cluster, SLURM_CONF=str(conf))["slurm"]
     assert level == "bad"
     assert "Start munge here" in words
+
+
+def test_a_slurm_without_pmi_is_told_of(cluster: OnSlurm, tmp_path: Path) -> None:
+    plugins = tmp_path / "plugins"
+    plugins.mkdir()
+    for each in Path("/usr/lib").glob("*/slurm-wlm/*.so"):
+        if "pmi2" not in each.name:
+            (plugins / each.name).symlink_to(each)
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(f"{cluster.slurm.conf.read_text()}\nPluginDir={plugins}\n")
+    shutil.copy(cluster.slurm.folder / "gres.conf", tmp_path)
+    level, words = found(cluster, SLURM_CONF=str(conf))["mpi"]
+    assert level == "note"
+    assert words.startswith("Slurm has no pmi2: such jobs would not start")
 
 
 def test_what_is_not_in_both_is_named(cluster: OnSlurm) -> None:

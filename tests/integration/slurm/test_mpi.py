@@ -193,3 +193,18 @@ def test_tasks_are_ranks_by_pmi2_for_a_program_that_speaks_it(on_mpi: OnSlurm) -
     said = on_mpi.output(job)
     assert on_mpi.state_of(job) == "succeeded", said
     assert all(f"rank {rank} of 4" in said for rank in range(4))
+
+
+def test_where_no_rank_comes_up_slurms_reason_is_told(on_mpi: OnSlurm) -> None:
+    """Here the folder in which PMIx has its files is none."""
+    folder = on_mpi.slurm.folder / "tmp.n2"
+    folder.rename(away := folder.with_suffix(".away"))
+    folder.touch()
+    try:
+        job = on_mpi.submit(ranked(on_mpi, program(on_mpi)))
+        words = "srun said: srun: error: task "
+        until(lambda: words in on_mpi.allot("show", str(job)).stdout, "Slurm's words")
+    finally:
+        folder.unlink()
+        away.rename(folder)
+        on_mpi.allot("cancel", str(job))

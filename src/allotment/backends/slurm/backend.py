@@ -38,6 +38,7 @@ from allotment.backends.slurm.ranks import (
     options_of_ranks,
     script_of_ranks,
     share_of,
+    with_words,
 )
 from allotment.backends.slurm.request import (
     charges_of,
@@ -673,13 +674,26 @@ class SlurmBackend:
 
     def _read(self, key: TaskKey, record: Submitted) -> TaskReport | None:
         row, is_rank = self._row(key, record), record.share is not None
-        told = report(key, self._status(key), row, is_rank=is_rank)
+        status = self._status(key)
+        told = report(key, status, row, is_rank=is_rank)
         if told is None:
             return None
         told = msgspec.structs.replace(told, engine_job=record.job)
+        if is_rank and status is None:
+            told = with_words(told, self._words(lead_of(key)))
         if told.seen is not Seen.ENDED or record.cause is None:
             return told
         return msgspec.structs.replace(told, stopped_for=record.cause)
+
+    def _words(self, key: TaskKey) -> str:
+        """Return what srun said in the job of a gang, by its rank 0."""
+        fd = self._open(key, "slurm.log")
+        if fd is None:
+            return ""
+        try:
+            return os.read(fd, MOST_STATUS).decode(errors="replace")
+        finally:
+            os.close(fd)
 
     def _status(self, key: TaskKey) -> RunnerStatus | None:
         """Read what the first process of a task says, where that is news.

@@ -22,8 +22,10 @@ from allotment.backends.slurm.request import (
 )
 from allotment.backends.slurm.status import Row, Rows
 from allotment.model.ids import TaskIndex, TaskKey
+from allotment.model.reports import TaskReport
 from allotment.service.ports import GangLaunch, TaskLaunch
 
+MOST_WORDS = 300
 SCRIPT, HOSTS = "mpi.sh", "mpi-hosts"
 """Files beside the folders of the tasks, which are the service's own."""
 
@@ -124,3 +126,14 @@ def by_node(
                 gres=",".join(f"{kind}:{count}" for kind, count in devices.items() if count),
             )
     return found
+
+
+def with_words(told: TaskReport, said: str) -> TaskReport:
+    """Add what srun said to the end of a rank that never came up, as its state does not."""
+    lines = [line for line in said.splitlines() if "error" in line]
+    if told.exit is None or not told.exit.platform_error or not lines:
+        return told
+    why = f"{told.exit.platform_error}; srun said: {lines[0].strip()[:MOST_WORDS]}"
+    return msgspec.structs.replace(
+        told, exit=msgspec.structs.replace(told.exit, platform_error=why)
+    )

@@ -138,6 +138,9 @@ def _exit(row: Row, told: TaskReport | None, *, is_rank: bool) -> Exit:
         return Exit(signal=9, oom=True)
     if row.state == "FAILED" and is_rank and told is not None and told.pid:
         return Exit(signal=SIGKILL)  # Another rank died, and Slurm's PMI ends all then.
+    if row.state in ("COMPLETED", "FAILED") and told is None and is_rank:
+        why = f"Slurm did not start the ranks on {row.node}: slurmd's log there says why"
+        return Exit(platform_error=why)
     if row.state in ("COMPLETED", "FAILED") and told is None:
         return Exit(
             platform_error=f"its first process did not come up on {row.node}: is the state "
