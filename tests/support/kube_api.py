@@ -34,6 +34,8 @@ class KubeApi:
         self.asked: list[tuple[str, str]] = []
         self.graces: list[int] = []
         self.headers: dict[str, str] = {}
+        self.conditions: dict[str, Tree] = {}
+        """What was last written of the conditions of a pod, by namespace/name."""
         self.forgotten = 0
         self._watches: list[tuple[str, asyncio.Queue[Tree]]] = []
         self._numbers = count(1)
@@ -135,13 +137,29 @@ class KubeApi:
 
     def remove(self) -> None:
         """Take our pod away at once."""
-        pod = self.pods.pop(f"ns/{self.our_pod()['metadata']['name']}")
-        self._tell_pod("DELETED", pod)
+        self.take_away(f"ns/{self.our_pod()['metadata']['name']}")
+
+    def take_away(self, at: str) -> None:
+        """Take a pod away at once."""
+        self._tell_pod("DELETED", self.pods.pop(at))
+
+    def offer(self, name: str, **words: str) -> str:
+        """Add a pod for us to place in namespace team; return its uid."""
+        spec = {"schedulerName": "allotment", "containers": []}
+        meta = {"name": name, "annotations": words}
+        self._add_pod("team", {"metadata": meta, "spec": spec})
+        return self.pods[f"team/{name}"]["metadata"]["uid"]
+
+    def show(self, at: str, phase: str) -> None:
+        """Let a pod be in another phase."""
+        self.pods[at]["status"] = {"phase": phase}
+        self._tell_pod("MODIFIED", self.pods[at])
 
     # ── what is asked ───────────────────────────────────────────────────────────────────
 
     def _done(self, method: str, path: str, document: Tree) -> Answer:
-        base, _, rest = path.removeprefix(f"{PODS}/").partition("/")
+        namespace, base, rest = _place_of(path)
+        at = f"{namespace}/{base}"
         match method:
             case "GET" if path == NODES:
                 return _list(list(self.nodes.values()))
@@ -149,17 +167,28 @@ class KubeApi:
                 inside = "ns/" if path == PODS else ""
                 return _list([p for at, p in self.pods.items() if at.startswith(inside)])
             case "GET":
-                pod = self.pods.get(f"ns/{base}")
+                pod = self.pods.get(at)
                 return _yes(pod) if pod else self._no(404, f"no pod {base}")
-            case "POST" if path == PODS:
-                at = f"ns/{document['metadata']['name']}"
-                return self._no(409, "there") if at in self.pods else self._made(document)
-            case "POST" if rest == "binding":
-                return self._bound(base, document["target"]["name"])
+            case "POST":
+                return self._posted(path, at, rest, document)
+            case "PATCH" if rest == "status":
+                self.conditions[at] = document["status"]["conditions"][0]
+                return _yes({})
             case "DELETE":
-                return self._deleted(base, int(document["gracePeriodSeconds"]))
+                return self._deleted(at, document)
             case _:
                 return _yes({})
+
+    def _posted(self, path: str, at: str, part: str, document: Tree) -> Answer:
+        if path == PODS:
+            new = f"ns/{document['metadata']['name']}"
+            return self._no(409, "there") if new in self.pods else self._made(document)
+        if part == "binding":
+            return self._bound(at, document)
+        if part == "eviction":
+            return self._deleted(at, document["deleteOptions"])
+        is_review = path.endswith("selfsubjectaccessreviews")
+        return _yes({"status": {"allowed": True}} if is_review else {})
 
     def _made(self, document: Tree) -> Answer:
         self._add_pod("ns", document)
@@ -172,26 +201,30 @@ class KubeApi:
         self.pods[f"{namespace}/{document['metadata']['name']}"] = document
         self._tell_pod("ADDED", document)
 
-    def _bound(self, name: str, node: str) -> Answer:
-        pod = self.pods.get(f"ns/{name}")
+    def _bound(self, at: str, document: Tree) -> Answer:
+        pod = self.pods.get(at)
         if pod is None:
-            return self._no(404, f"no pod {name}")
+            return self._no(404, f"no pod {at}")
+        if document["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return self._no(409, "the uid is another")
         if pod["spec"].get("nodeName"):
             return self._no(409, "bound already")
-        pod["spec"]["nodeName"] = node
+        pod["spec"]["nodeName"] = document["target"]["name"]
         self._tell_pod("MODIFIED", pod)
         return _yes({})
 
-    def _deleted(self, name: str, grace_s: int) -> Answer:
-        pod = self.pods.get(f"ns/{name}")
+    def _deleted(self, at: str, how: Tree) -> Answer:
+        pod, grace_s = self.pods.get(at), int(how["gracePeriodSeconds"])
         if pod is None:
-            return self._no(404, f"no pod {name}")
+            return self._no(404, f"no pod {at}")
+        if how.get("preconditions", pod["metadata"])["uid"] != pod["metadata"]["uid"]:
+            return self._no(409, "the uid is another")
         self.graces.append(grace_s)
         pod["metadata"]["deletionTimestamp"] = "now"
         if grace_s and pod["spec"].get("nodeName"):
             self._tell_pod("MODIFIED", pod)
         else:
-            self.remove()
+            self.take_away(at)
         return _yes(pod)
 
     def _tell_pod(self, type_: str, pod: Tree) -> None:
@@ -205,6 +238,13 @@ class KubeApi:
 
     def _no(self, status: int, message: str) -> Answer:
         return Answer(status, self.headers, json.dumps({"message": message}).encode())
+
+
+def _place_of(path: str) -> tuple[str, str, str]:
+    """Return of which pod a path is: its namespace, its name, and which part of it."""
+    namespace, _, rest = path.removeprefix("/api/v1/namespaces/").partition("/")
+    name, _, part = rest.removeprefix("pods").removeprefix("/").partition("/")
+    return namespace, name, part
 
 
 def _yes(tree: Tree) -> Answer:

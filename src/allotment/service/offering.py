@@ -132,7 +132,8 @@ class Offering:
         due = [each for each in self._refused.values() if each.at <= now]
         for each in due:
             del self._refused[each.offer.key]
-        there = [(d.offer, d.pause_s) for d in due if self._backend.is_offered(d.offer.key)]
+        asked = self._backend.is_offered
+        there = [(d.offer, d.pause_s) for d in due if asked(d.offer.key) is not False]
         if there:
             await self._take(there)
 

@@ -33,14 +33,17 @@ class Foreign(OnKubernetes):
         text = self.config.read_text()
         self.config.write_text(text.replace("tenants: {lab: {}}\n", TENANTS))
 
+    def remove(self, *names: str) -> None:
+        """Have pods deleted, and do not wait for it: kubelets take ten seconds."""
+        words = ("-n", HERE, "--wait=false")
+        self.kubernetes.kubectl("delete", *(f"pod/{name}" for name in names), *words)
+
     def clear(self) -> None:
-        everything = "jobs,pods,poddisruptionbudgets"
         for namespace in (HERE, "no-rights", "elsewhere"):
-            self.kubernetes.kubectl(
-                "delete", everything, "--all", "-n", namespace, "--wait=false"
-            )
-        until(lambda: not self.there(), "pods of others to be gone")
+            words = ("--all", "-n", namespace, "--wait=false")
+            self.kubernetes.kubectl("delete", "jobs,pods,poddisruptionbudgets", *words)
         super().clear()
+        until(lambda: not self.there(), "pods of others to be gone")
 
     def there(self) -> list[Tree]:
         return self.kubernetes.get("pods", "-n", HERE)["items"]
@@ -116,6 +119,7 @@ def service(kubernetes: Kubernetes) -> Iterator[Foreign]:
     running.up()
     try:
         yield running
+        running.clear()
     finally:
         running.down()
         kubernetes.clear()
@@ -123,9 +127,9 @@ def service(kubernetes: Kubernetes) -> Iterator[Foreign]:
 
 
 @pytest.fixture
-def cluster(service: Foreign) -> Iterator[Foreign]:
-    yield service
-    service.clear()
+def cluster(service: Foreign) -> Foreign:
+    """The service; each test leaves nothing behind that runs on."""
+    return service
 
 
 def test_a_pod_is_placed_and_its_end_is_told(cluster: Foreign) -> None:
@@ -157,40 +161,31 @@ def test_a_gang_starts_when_all_its_pods_are_there(cluster: Foreign) -> None:
     assert {cluster.pod(f"duo-{i}")["spec"]["nodeName"] for i in (0, 1)} == {"n1", "n2"}
 
 
-def test_a_pod_says_what_it_waits_for_and_so_does_why(cluster: Foreign) -> None:
-    cluster.make("large", "sleep 1000", 4)
-    cluster.make("other", "sleep 1000", 4)
-    cluster.until_phase("large", "Running")
-    cluster.until_phase("other", "Running")
-    cluster.make("late", "sleep 1", 3)
-    said = cluster.waits_for("late", "Capacity")
-    told = cluster.allot("why", f"{HERE}/late").stdout
-    assert said.partition(": ")[2] in " ".join(told.split())
-    cluster.kubernetes.kubectl("delete", "pod", "large", "-n", HERE)
-    cluster.until_state("late", "succeeded")
-    assert cluster.row("large")["state"] == "cancelled"
-
-
-def test_a_service_that_was_killed_finds_all_again(cluster: Foreign) -> None:
-    cluster.make("runs", "sleep 4", 4)
+def test_a_pod_says_what_it_waits_for_also_after_the_service_was_killed(
+    cluster: Foreign,
+) -> None:
+    cluster.make("runs", "sleep 12", 4)
     cluster.make("fills", "sleep 1000", 4)
-    cluster.until_phase("runs", "Running")
     cluster.until_phase("fills", "Running")
     cluster.make("waits", "sleep 1", 4)
+    said = cluster.waits_for("waits", "Capacity")
+    told = cluster.allot("why", f"{HERE}/waits").stdout
+    assert said.partition(": ")[2] in " ".join(told.split())
     cluster.make("leaves", "sleep 1", 4)
-    until(lambda: cluster.row("leaves").get("state") == "queued", "it to wait")
+    until(lambda: cluster.row("leaves").get("state") == "queued", "it to wait as well")
     before = {name: cluster.row(name)["id"] for name in ("runs", "fills", "waits", "leaves")}
     cluster.kill()
-    cluster.kubernetes.kubectl("delete", "pod", "leaves", "-n", HERE)
+    cluster.remove("leaves")
     cluster.up()
     cluster.until_state("waits", "succeeded")
     cluster.until_state("leaves", "cancelled")
-    after = {name: cluster.row(name)["id"] for name in before}
-    assert after == before
+    assert {name: cluster.row(name)["id"] for name in before} == before
     assert cluster.row("runs")["state"] == "succeeded"
     assert cluster.row("fills")["state"] == "running"
     assert cluster.row("fills")["attempt"] == 1
     assert not any(node["others"] for node in cluster.get("/v1/nodes"))
+    cluster.remove("fills")
+    cluster.until_state("fills", "cancelled")
 
 
 def a_job(name: str, script: str, gpus: int, **words: str) -> Tree:
@@ -219,42 +214,6 @@ def test_a_job_of_the_batch_api_is_a_gang_where_it_says_so(cluster: Foreign) -> 
     (row,) = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/train.")]
     until(lambda: cluster.state_of(row["id"]) == "succeeded", "its job to have succeeded")
     assert (row["tasks"], row["queue"]) == (2, "urgent")
-
-
-def test_who_has_a_guarantee_gets_it_back_as_budgets_allow(cluster: Foreign) -> None:
-    cluster.kubernetes.apply(a_job("greedy", "sleep 1000", 4))
-
-    def pods() -> list[Tree]:
-        return cluster.kubernetes.get("pods", "-n", HERE, "-l", "of=greedy")["items"]
-
-    def running() -> int:
-        there = [pod for pod in pods() if "deletionTimestamp" not in pod["metadata"]]
-        return sum(pod["status"]["phase"] == "Running" for pod in there)
-
-    def is_counted() -> bool:
-        budget = cluster.kubernetes.get("pdb", "keep", "-n", HERE)
-        return budget["status"].get("currentHealthy") == 2
-
-    def is_told() -> bool:
-        told = [each for pod in pods() for each in pod["status"]["conditions"]]
-        return any(each["type"] == "DisruptionTarget" for each in told)
-
-    until(lambda: running() == 2, "both pods to run")
-    budget = {
-        "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget",
-        "metadata": {"name": "keep", "namespace": HERE},
-        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"of": "greedy"}}},
-    }  # fmt: skip
-    cluster.kubernetes.apply(budget)
-    until(is_counted, "the budget to be counted")
-    owner = cluster.submit({**shell("sleep 1", resources={"gpu": 4}), "tenant": "own"})
-    until(is_told, "a pod to be told that it has to go")
-    assert running() == 2
-    cluster.kubernetes.kubectl("delete", "pdb", "keep", "-n", HERE)
-    cluster.wait_for(owner, "succeeded")
-    until(lambda: running() == 2, "a new pod to run in its place")
-    rows = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/greedy")]
-    assert sorted(row["state"] for row in rows) == ["cancelled", "running", "running"]
 
 
 POD_GROUPS = {
@@ -292,8 +251,7 @@ def test_pods_of_an_operator_wait_for_what_their_pod_group_says(cluster: Foreign
     cluster.waits_for("mpi-launcher", "GangIncomplete")
     cluster.make("mpi-worker-1", "sleep 1000", 3, labels=label)
     cluster.until_phase("mpi-launcher", "Succeeded")
-    for name in ("mpi-worker-0", "mpi-worker-1"):  # as its operator does
-        cluster.kubernetes.kubectl("delete", "pod", name, "-n", HERE)
+    cluster.remove("mpi-worker-0", "mpi-worker-1")  # as its operator does
     cluster.until_state("mpi", "succeeded")
 
 
@@ -310,7 +268,7 @@ def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
     cluster.make("picky", "sleep 1", 1, spec={"nodeSelector": {"disk": "fast"}})
     cluster.make("giant", "sleep 1", 64)
     named = {"nodeName": "n1"}
-    cluster.make("pushy", "sleep 1000", 2, spec=named)
+    cluster.make("pushy", "sleep 8", 2, spec=named)
     cluster.kubernetes.apply(a_pod("foreign", "sleep 1", 1, "no-rights"))
     assert "may be for lab" in cluster.waits_for("thief", "NotAllowed")
     assert "nodeSelector names disk" in cluster.waits_for("picky", "NodeSelector")
@@ -332,3 +290,39 @@ def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
     cluster.make("fine", "sleep 1")
     cluster.until_state("fine", "succeeded")
     assert not any(cluster.row(name) for name in ("thief", "picky", "giant", "pushy"))
+
+
+def test_who_has_a_guarantee_gets_it_back_as_budgets_allow(cluster: Foreign) -> None:
+    cluster.kubernetes.apply(a_job("greedy", "sleep 1000", 4))
+
+    def pods() -> list[Tree]:
+        return cluster.kubernetes.get("pods", "-n", HERE, "-l", "of=greedy")["items"]
+
+    def running() -> int:
+        there = [pod for pod in pods() if "deletionTimestamp" not in pod["metadata"]]
+        return sum(pod["status"]["phase"] == "Running" for pod in there)
+
+    def is_counted() -> bool:
+        budget = cluster.kubernetes.get("pdb", "keep", "-n", HERE)
+        return budget["status"].get("currentHealthy") == 2
+
+    def is_told() -> bool:
+        told = [each for pod in pods() for each in pod["status"]["conditions"]]
+        return any(each["type"] == "DisruptionTarget" for each in told)
+
+    until(lambda: running() == 2, "both pods to run")
+    budget = {
+        "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": HERE},
+        "spec": {"minAvailable": 2, "selector": {"matchLabels": {"of": "greedy"}}},
+    }  # fmt: skip
+    cluster.kubernetes.apply(budget)
+    until(is_counted, "the budget to be counted")
+    owner = cluster.submit({**shell("sleep 1", resources={"gpu": 4}), "tenant": "own"})
+    until(is_told, "a pod to be told that it has to go")
+    assert running() == 2
+    cluster.kubernetes.kubectl("delete", "pdb", "keep", "-n", HERE)
+    cluster.wait_for(owner, "succeeded")
+    until(lambda: running() == 2, "a new pod to run in its place")
+    rows = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/greedy")]
+    assert sorted(row["state"] for row in rows) == ["cancelled", "running", "running"]

@@ -140,6 +140,28 @@ def test_a_size_that_an_object_says_is_waited_for(book: Book) -> None:
     assert book.gangs.unknown_sources() == ["/podgroups/g"]  # it may have been made anew
 
 
+def test_what_is_not_settled_yet_is_not_gone(book: Book) -> None:
+    claims = [a_claim(n, size=0, source="/podgroups/g") for n in (1, 2)]
+    book.put(*claims)
+    book.gangs.learn("/podgroups/g", 2)
+    book.made()
+    (key,) = book.keys
+    again = Gangs()  # as after a start
+    assert again.is_offered(key) is False
+    for claim in claims:
+        again.put(claim)
+    assert again.is_offered(key) is None
+    again.take()
+    assert again.is_offered(key) is None  # its object has not been asked
+    again.learn("/podgroups/g", 2)
+    assert again.is_offered(key) is None
+    again.take()
+    assert again.is_offered(key) is True
+    again.drop("u1")
+    again.take()
+    assert again.is_offered(key) is False
+
+
 def test_what_an_object_says_of_a_size() -> None:
     assert size_in(b'{"spec": {"minMember": 3}}', "", "podgroups g") == 3
     assert "no podgroups g" in str(size_in(None, "", "podgroups g"))

@@ -141,9 +141,13 @@ class Gangs:
 
     # ── what is asked ───────────────────────────────────────────────────────────────────
 
-    def is_offered(self, key: str) -> bool:
-        """Whether all pods of an offer still wait for their place."""
-        return key in self._offers
+    def is_offered(self, key: str) -> bool | None:
+        """Whether all pods of an offer still wait for their place; None while that is not
+        settled, as after a start."""
+        if key in self._offers:
+            return True
+        is_settled = not self._changed and self._sizes.keys() >= self._sources.keys()
+        return False if is_settled else None
 
     def unknown_sources(self) -> list[str]:
         """Return the objects that have to be asked for the size of gangs that wait."""

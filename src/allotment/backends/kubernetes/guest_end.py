@@ -1,5 +1,6 @@
 """How a pod ended that others made, and that nothing is to be tried again of here. Pure."""
 
+from datetime import datetime
 from signal import SIGTERM
 
 from allotment.backends.kubernetes.objects import Pod
@@ -17,11 +18,26 @@ TAKEN = Diagnosis(
 
 
 def was_deleted(pod: Pod) -> bool:
-    """Whether somebody deleted a pod that then ended, and did not end well by itself."""
-    ended = pod.status
-    return (
-        bool(pod.metadata.deletion_timestamp) and ended.phase == "Failed" and not ended.reason
-    )
+    """Whether a pod ended since somebody deleted it, however well it took that."""
+    meta = pod.metadata
+    if not meta.deletion_timestamp or pod.status.reason:
+        return False
+    gone_at = _seconds(meta.deletion_timestamp)
+    told_at = gone_at - (meta.deletion_grace_period_seconds or 0) if gone_at else 0.0
+    ends = [
+        _seconds(status.state.terminated.finished_at)
+        for status in pod.status.container_statuses or ()
+        if status.state.terminated is not None
+    ]
+    return max(ends, default=told_at) >= told_at
+
+
+def _seconds(text: str | None) -> float:
+    """Return a time in seconds; 0 where it is not one."""
+    try:
+        return datetime.fromisoformat(text or "").timestamp()
+    except ValueError:
+        return 0.0
 
 
 def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:

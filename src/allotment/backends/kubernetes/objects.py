@@ -35,6 +35,7 @@ class Meta(Object, frozen=True):
     resource_version: str = ""
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
     labels: Words | None = None
     annotations: Words | None = None
     owner_references: tuple[Owner, ...] | None = None
@@ -124,6 +125,7 @@ class Terminated(Object, frozen=True):
 
     exit_code: int = 0
     signal: int = 0
+    finished_at: str | None = None
     reason: str = ""
     message: str = ""
 

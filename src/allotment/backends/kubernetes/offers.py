@@ -128,8 +128,13 @@ class Finder:
         return [
             offer_of(gang, self._rules.engine, types)
             for gang in now
-            if self.gangs.is_offered(gang.key)
+            if self.gangs.is_offered(gang.key) is True
         ]
+
+    def is_offered(self, key: str) -> bool | None:
+        """Whether an offer still waits for its place; None while that is not known."""
+        found = self.gangs.is_offered(key)
+        return None if found is False and UNSURE in self._lacking.values() else found
 
     def why_not(self, name: str) -> str:
         """Return why a pod is no job yet; '' where nothing is known of it."""

@@ -1,0 +1,260 @@
+"""Pods of others as tasks: what is asked of Kubernetes, whatever is lost or refused between."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.kubernetes import backend as backend_of
+from allotment.backends.kubernetes import client as client_of
+from allotment.backends.kubernetes import guests, telling
+from allotment.backends.kubernetes.backend import KubernetesBackend
+from allotment.model.cluster import Device, Node
+from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.quantity import GIB, NOTHING, Millis
+from allotment.model.reasons import StopCause
+from allotment.model.reports import Seen, TaskReport
+from allotment.model.spec import Offered
+from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
+from tests.support.kube_api import LOST, KubeApi
+from tests.support.patience import PATIENCE_S
+
+TEAM = "/api/v1/namespaces/team/pods"
+
+
+def key_of(index: int, attempt: int = 1) -> TaskKey:
+    return TaskKey(JobId(7), AttemptNo(attempt), TaskIndex(index))
+
+
+def the_gang(*pods: Offered, attempt: int = 1) -> GangLaunch:
+    tasks = tuple(
+        TaskLaunch(key_of(n, attempt), f"pods.{n}", Binding("n1"), (), (), NOTHING, pod)
+        for n, pod in enumerate(pods)
+    )
+    return GangLaunch(tasks, workdir="", at_barrier=len(pods) > 1)
+
+
+class World:
+    """A backend that places the pods of a namespace, and what it reports."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.api = folder, KubeApi()
+        self.reports: list[Report] = []
+        self.api.add_node("n1")
+
+    @contextlib.asynccontextmanager
+    async def service(
+        self, resumed: dict[TaskKey, Offered] | None = None
+    ) -> AsyncGenerator[KubernetesBackend]:
+        tree = {
+            "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": "http://k"}}],
+            "contexts": [
+                {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ns"}}
+            ],
+            "users": [{"name": "u", "user": {}}],
+        }
+        kubeconfig = self.folder / "kubeconfig"
+        kubeconfig.write_text(json.dumps(tree))
+        setup = EngineSetup(
+            "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig),
+            namespaces=(("team", ("lab",)),),
+        )  # fmt: skip
+        devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
+        nodes = [Node(NodeId(0), "n1", 8000, 32 * GIB, 0, devices)]
+        backend = KubernetesBackend(self.folder, setup, lambda: nodes)
+        backend.resume({"k8s": resumed or {}})
+        await backend.start(self.reports.append)
+        try:
+            yield backend
+        finally:
+            await backend.close()
+
+    def offer(self, name: str, **words: str) -> Offered:
+        return Offered(f"team/{name}", self.api.offer(name, **words))
+
+    def seen(self, seen: Seen) -> list[TaskReport]:
+        told = [each for each in self.reports if isinstance(each, TaskReport)]
+        return [each for each in told if each.seen is seen]
+
+    def node_of(self, name: str) -> str:
+        return self.api.pods[f"team/{name}"]["spec"].get("nodeName", "")
+
+    def asks(self, method: str, path: str) -> int:
+        return self.api.asked.count((method, path))
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World(tmp_path)
+    monkeypatch.setattr(client_of, "Http", made.api.opened)
+    monkeypatch.setattr(client_of, "PAUSE_S", 0.001)
+    for name in ("LOOK_EVERY_S", "SIZES_EVERY_S", "RIGHTS_EVERY_S"):
+        monkeypatch.setattr(backend_of, name, 0.01)
+    monkeypatch.setattr(guests, "AGAIN_S", 0.01)
+    monkeypatch.setattr(guests, "BUDGET_S", 0.2)
+    monkeypatch.setattr(telling, "AFTER_S", 0.0)
+    return made
+
+
+def in_loop(test: Callable[[World], Coroutine[None, None, None]]) -> Callable[[World], None]:
+    @wraps(test)
+    def run(*args: World, **kwargs: World) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(check: Callable[[], object]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not check():
+            await asyncio.sleep(0.001)
+
+
+@in_loop
+async def test_each_offer_is_handed_over_once_and_what_waits_says_why(world: World) -> None:
+    pod = world.offer("one")
+    half = {"allotment.io/gang": "g", "allotment.io/gang-size": "2"}
+    world.offer("half", **half)
+    async with world.service() as backend:
+        (offer,) = await backend.next_offers()
+        assert (offer.spec.name, offer.spec.offered) == ("team/one", (pod,))
+        assert backend.is_offered(offer.key)
+        await until(lambda: "team/half" in world.api.conditions)
+        assert world.api.conditions["team/half"]["reason"] == "GangIncomplete"
+        assert "1 of its 2" in backend.why_not_offered("team/half")
+        backend.say("k8s", offer.spec.offered, "Capacity", "all is taken")
+        await until(lambda: "team/one" in world.api.conditions)
+        world.api.take_away("team/one")
+        more = asyncio.create_task(backend.next_offers())  # as the service does
+        await until(lambda: backend.is_offered(offer.key) is False)
+        more.cancel()
+
+
+@in_loop
+async def test_while_rights_are_not_known_nothing_is_taken_for_gone(world: World) -> None:
+    world.offer("one")
+    async with world.service() as backend:
+        (offer,) = await backend.next_offers()
+    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    world.api.says["POST", reviews] = [500] * 40
+    async with world.service() as backend:
+        assert backend.is_offered(offer.key) is None
+        (again,) = await backend.next_offers()
+        assert again.key == offer.key
+        assert backend.is_offered(offer.key) is True
+
+
+@in_loop
+async def test_a_lost_answer_to_a_binding_does_no_harm(world: World) -> None:
+    pod = world.offer("one")
+    world.api.says["POST", f"{TEAM}/one/binding"] = [LOST, 200]
+    async with world.service() as backend:
+        with contextlib.suppress(Exception):
+            await backend.launch(the_gang(pod))
+        assert await backend.launch(the_gang(pod)) == {}
+        assert world.node_of("one") == "n1"
+        world.api.show("team/one", "Running")
+        await until(lambda: world.seen(Seen.RUNNING))
+        world.api.show("team/one", "Succeeded")
+        await until(lambda: world.seen(Seen.ENDED))
+    (end,) = world.seen(Seen.ENDED)
+    assert end.exit is not None
+    assert end.exit.ok
+
+
+@in_loop
+async def test_a_pod_made_anew_under_the_same_name_is_not_bound(world: World) -> None:
+    pod = world.offer("one")
+    async with world.service() as backend:
+        world.api.pods.pop("team/one")  # nobody has told of it yet
+        world.api.offer("one")
+        await backend.launch(the_gang(pod))
+        await until(lambda: world.seen(Seen.ENDED))
+    assert world.node_of("one") == ""
+    (end,) = world.seen(Seen.ENDED)
+    assert end.stopped_for is StopCause.CANCELLED
+
+
+@in_loop
+async def test_a_gang_is_bound_when_it_may_begin_and_a_refusal_ends_only_that_pod(
+    world: World,
+) -> None:
+    pods = [world.offer(name) for name in ("a", "b")]
+    async with world.service() as backend:
+        await backend.launch(the_gang(*pods))
+        assert len(world.seen(Seen.READY)) == 2
+        assert (world.node_of("a"), world.node_of("b")) == ("", "")
+        world.api.says["POST", f"{TEAM}/b/binding"] = [403]
+        await backend.open_barrier([key_of(0), key_of(1)])
+        (end,) = world.seen(Seen.ENDED)
+        assert (end.key, world.node_of("a"), world.node_of("b")) == (key_of(1), "n1", "")
+        assert end.exit is not None
+        assert "not put on its node" in end.exit.platform_error
+        await backend.stop(key_of(0), "TERM", Millis(3000), StopCause.ROLE_FAILED)
+        assert world.api.graces == [3]  # as the service does with the rest of a gang
+        world.api.take_away("team/a")
+        await until(lambda: len(world.seen(Seen.ENDED)) == 2)
+        # What is left waits on, and may be part of another gang.
+        assert "team/b" in world.api.pods
+
+
+@in_loop
+async def test_a_pod_on_no_node_stays_when_its_job_is_cancelled(world: World) -> None:
+    pods = [world.offer(name) for name in ("a", "b")]
+    async with world.service() as backend:
+        await backend.launch(the_gang(*pods))
+        await backend.stop(key_of(0), "TERM", Millis(1000), StopCause.CANCELLED)
+        assert [end.key for end in world.seen(Seen.ENDED)] == [key_of(0)]
+    assert "team/a" in world.api.pods
+    assert world.api.graces == []
+
+
+@in_loop
+async def test_a_budget_keeps_a_pod_for_a_while_and_not_for_ever(
+    world: World,
+) -> None:
+    pod = world.offer("one")
+    evictions = f"{TEAM}/one/eviction"
+    world.api.says["POST", evictions] = [429] * 10_000
+    async with world.service() as backend:
+        await backend.launch(the_gang(pod))
+        await backend.stop(key_of(0), "TERM", Millis(2000), StopCause.EVICTED)
+        assert world.api.conditions["team/one"]["type"] == "DisruptionTarget"
+        await until(lambda: world.api.graces)
+        assert world.api.graces[0] == 2
+        assert world.asks("POST", evictions) > 1
+        assert world.asks("DELETE", f"{TEAM}/one") >= 1
+        world.api.take_away("team/one")
+        await until(lambda: world.seen(Seen.ENDED))
+
+
+@in_loop
+async def test_after_a_restart_tasks_are_tasks_and_those_that_are_gone_have_ended(
+    world: World,
+) -> None:
+    here, gone, waits = world.offer("here"), world.offer("gone"), world.offer("waits")
+    async with world.service() as backend:
+        for number, pod in enumerate((here, gone)):
+            task = the_gang(here, gone).tasks[number]
+            assert task.offered == pod
+            await backend.launch(GangLaunch((task,), workdir=""))
+        world.api.show("team/here", "Running")
+        await until(lambda: world.seen(Seen.RUNNING))
+    world.api.take_away("team/gone")
+    world.reports.clear()
+    resumed = {key_of(0): here, key_of(1): gone}
+    async with world.service(resumed) as backend:
+        await until(lambda: world.seen(Seen.ENDED))
+        assert [end.key for end in world.seen(Seen.ENDED)] == [key_of(1)]
+        assert [each.key for each in world.seen(Seen.RUNNING)] == [key_of(0)]
+        assert [each.key for each in await backend.observe(list(resumed))] == [key_of(0)]
+        assert await backend.launch(the_gang(here)) == {}
+        (offer,) = await backend.next_offers()
+        assert offer.spec.offered == (waits,)
+    assert world.asks("POST", f"{TEAM}/here/binding") == 1
