@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import until
-from tests.support.on_slurm import CONFIG, OnSlurm, a_shared_folder, shell
+from tests.support.on_slurm import CONFIG, OnSlurm, a_shared_folder, as_nobody, shell
 from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
@@ -163,6 +163,22 @@ def test_a_killed_rank_ends_all_others_on_both_nodes(on_mpi: OnSlurm) -> None:
     assert attempts[0]["tasks"][-1]["exit"]["signal"] == 9
     until(lambda: not ranks(on_mpi), "all ranks to end")
     until(lambda: not on_mpi.slurm_jobs(), "Slurm to be empty")
+
+
+def test_ranks_of_a_user_outlive_the_service_and_are_found_again(on_mpi: OnSlurm) -> None:
+    ring = ("--detach", "-n", "4", "-c", "2", "-e", "OMPI_MCA_btl=tcp,self", "--mpi", "pmix")
+    done = as_nobody(on_mpi, "run", *ring, "--", program(on_mpi), "stay")
+    job = int(done.stdout)
+    until(lambda: all(f"rank {rank} of 4" in on_mpi.output(job) for rank in range(4)), "all")
+    before = on_mpi.slurm_jobs()
+    on_mpi.kill()
+    on_mpi.up()
+    on_mpi.wait_for(job, "running")
+    assert on_mpi.slurm_jobs() == before
+    assert {Path(f"/proc/{pid}").owner() for pid in ranks(on_mpi)} == {"nobody"}
+    on_mpi.allot("cancel", str(job))
+    on_mpi.wait_for(job, "cancelled")
+    until(lambda: not ranks(on_mpi) and not on_mpi.slurm_jobs(), "all ranks to end")
 
 
 def test_ranks_lie_as_they_were_placed_also_unevenly(on_mpi: OnSlurm) -> None:
