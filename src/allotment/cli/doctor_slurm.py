@@ -141,6 +141,11 @@ def away_advice(trouble: str) -> str:
             "Start munge here with the key of the cluster (/etc/munge/munge.key, the same on "
             "all machines), and compare the clocks: `munge -n | unmunge`."
         )
+    if "did not answer in" in text:
+        return (
+            "Check munge here (`munge -n | unmunge`; one that was killed makes Slurm's commands "
+            "wait), and on the controller that slurmctld runs."
+        )
     if "cannot be run" in text:
         return "Install Slurm's commands (Debian: slurm-client) in the PATH of the service."
     if "slurm.conf" in text or "dns srv" in text or "configless" in text:

@@ -76,4 +76,5 @@ def test_gres_without_files_and_a_closed_partition_are_explained() -> None:
     assert "gres.conf with File=" in finding.advice
     (closed,) = partition_findings("gpu", Partition("gpu", is_up=False), [node])
     assert closed.advice == "scontrol update partitionname=gpu state=up"
+    assert "munge -n" in away_advice("`scontrol` did not answer in 30 s")
     assert "slurm-client" in away_advice("`sinfo` cannot be run: No such file or directory")

@@ -118,3 +118,22 @@ def test_jobs_of_a_slurm_that_is_away_are_shown_as_not_known(cluster: OnSlurm) -
     until(lambda: cluster.job(job)["row"]["unheard"] is None, "Slurm to be heard again")
     assert cluster.state_of(job) == "running"
     assert (node,) == tuple(cluster.job(job)["row"]["nodes"])
+
+
+def test_jobs_go_on_while_munge_is_away_and_nothing_runs_twice(cluster: OnSlurm) -> None:
+    job = cluster.submit(shell("sleep 2; echo done"))
+    cluster.wait_for(job, "running")
+    cluster.slurm.stop("munged")
+    waits = cluster.submit(shell("echo later"))
+    try:
+        cluster.wait_for(job, "succeeded")
+        until(
+            lambda: "unge" in str(cluster.get("/v1/nodes")[0]["unheard"]), "munge to be named"
+        )
+    finally:
+        cluster.slurm.start_munge()
+    cluster.wait_for(waits, "succeeded")
+    assert [len(cluster.job(each)["attempts"]) for each in (job, waits)] == [1, 1]
+    own = (cluster.state / "slurm/name").read_text()
+    names = cluster.slurm.say("squeue", "-h", "-t", "all", "-o", "%j").split()
+    assert (names.count(f"{own}-{job}.1.0"), names.count(f"{own}-{waits}.1.0")) == (1, 1)

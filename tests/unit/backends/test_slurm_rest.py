@@ -114,6 +114,8 @@ def test_what_went_wrong_is_read_and_what_is_no_document_says_nothing() -> None:
     assert [(flaw.code, flaw.error) for flaw in flaws_in(said)] == [
         (2018, "Invalid node name specified")
     ]
+    (unclear,) = flaws_in(b'{"errors": [{"error": "Unspecified error"}]}')
+    assert unclear.code == -1, "of partitions and nodes 22.05 says no number"
     assert flaws_in(b"Authentication failure") == ()
 
 

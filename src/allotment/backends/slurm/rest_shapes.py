@@ -57,8 +57,9 @@ class Flaw(msgspec.Struct, frozen=True):
 
     @property
     def code(self) -> int:
-        """Slurm's number for it; -1 where slurmrestd does not know."""
-        return self.error_number or self.error_code
+        """Slurm's number for it; -1 where slurmrestd does not know, and may say no number."""
+        said = self.error_number or self.error_code
+        return said or (-1 if "unspecified" in self.error.lower() else 0)
 
 
 class _Job(msgspec.Struct, frozen=True):
