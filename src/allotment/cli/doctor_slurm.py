@@ -143,8 +143,8 @@ def away_advice(trouble: str) -> str:
         )
     if "did not answer in" in text:
         return (
-            "Check munge here (`munge -n | unmunge`; one that was killed makes Slurm's commands "
-            "wait), and on the controller that slurmctld runs."
+            "Check munge here (`munge -n | unmunge`: one that was killed makes commands wait), "
+            "and on the controller that slurmctld runs."
         )
     if "cannot be run" in text:
         return "Install Slurm's commands (Debian: slurm-client) in the PATH of the service."
