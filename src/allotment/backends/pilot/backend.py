@@ -153,7 +153,9 @@ class PilotBackend:
         if self._disk:
             root = own_folder(self._disk, self._prefix)
             kept = Checkpoints(self._root / "checkpoints")
-            self._disks = NodeDisks(root, self._link_of, self._link_to, kept, self._occupy)
+            self._disks = NodeDisks(
+                root, self._link_of, self._link_to, kept, self._occupy, self._runs
+            )
         self._certificate = await asyncio.to_thread(certificate, self._root)
         self._match_nodes()
         await asyncio.to_thread(self._find_jobs)
@@ -519,6 +521,11 @@ class PilotBackend:
     def _link_of(self, node: str) -> Link | None:
         hold = self._holds.get(node)
         return hold.link if hold is not None else None
+
+    def _runs(self, node: str, job: JobId) -> bool:
+        """Whether tasks of a job run on a node, or may."""
+        hold = self._holds.get(node)
+        return hold is not None and any(key.job == job for key in hold.live)
 
     def _occupy(self, nodes: Sequence[str], more: int) -> None:
         """Note how much more is fetched of nodes."""

@@ -14,6 +14,7 @@ import msgspec
 
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.link import Link
+from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError
 from allotment.model.ids import JobId
 from allotment.model.quantity import GIB
@@ -25,6 +26,8 @@ from allotment.service.workspace import Changed, FileBelow, JobFolders, Left
 LARGEST = 64 * GIB
 MOST_FILES = 100_000
 DEEPEST = 100
+AHEAD = 4
+"""So many pieces of a file are asked for at once."""
 CURRENT = "current.json"
 REPORT = ".allot-checkpoint.json"
 
@@ -183,21 +186,22 @@ def check_path(path: str) -> None:
 async def _fetch(link: Link, left: Left, file: FileBelow, to: Path) -> None:
     """Fetch one file as it was listed. Raises BackendError where it changed."""
     to.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    offset, inode = 0, 0
+    inode, end = 0, max(1, file.size)
     with to.open("xb") as out:
-        while True:
-            op = fm.ReadFile(left, file.path, offset, fm.PIECE)
-            part = await link.call(op, fm.Part)
-            inode = inode or part.inode
-            if part.code or part.inode != inode or part.size != file.size:
-                why = part.message or "it changed while it was fetched"
-                raise BackendError(f"{file.path}: {why}")
-            await asyncio.to_thread(out.write, part.data)
-            offset += len(part.data)
-            if offset >= file.size:
-                return
-            if not part.data:
-                raise BackendError(f"{file.path}: it changed while it was fetched")
+        for start in range(0, end, AHEAD * fm.PIECE):
+            places = range(start, min(end, start + AHEAD * fm.PIECE), fm.PIECE)
+            parts = await gather_all([_read(link, left, file.path, at) for at in places])
+            for at, part in zip(places, parts, strict=True):
+                inode = inode or part.inode
+                is_same = part.inode == inode and part.size == file.size
+                if part.code or not is_same or len(part.data) != min(fm.PIECE, file.size - at):
+                    why = part.message or "it changed while it was fetched"
+                    raise BackendError(f"{file.path}: {why}")
+                await asyncio.to_thread(out.write, part.data)
+
+
+async def _read(link: Link, left: Left, path: str, offset: int) -> fm.Part:
+    return await link.call(fm.ReadFile(left, path, offset, fm.PIECE), fm.Part)
 
 
 def _piece(path: Path, offset: int) -> bytes:

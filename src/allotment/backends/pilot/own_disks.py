@@ -42,17 +42,19 @@ class NodeDisks:
         hold: Callable[[str], Coroutine[None, None, Link]],
         kept: Checkpoints,
         occupy: Callable[[Sequence[str], int], None],
+        runs: Callable[[str, JobId], bool],
     ) -> None:
         """`hold` has a node held, and returns its link; it raises EngineAway.
 
         Checkpoints are in `kept` between the attempts of their jobs. `occupy` counts what is
-        fetched of nodes: they are held meanwhile.
+        fetched of nodes: they are held meanwhile. `runs` says whether a job has tasks on one.
         """
         self.folders = Folders(root)
         self._link_of = link_of
         self._hold = hold
         self._kept = kept
         self._occupy = occupy
+        self._runs = runs
         self._accounts = HostAccounts()
         self._carrying: dict[JobId, asyncio.Task[int]] = {}
         """Checkpoints that are fetched: each gives the date of the report that it is of."""
@@ -66,7 +68,9 @@ class NodeDisks:
         own = f"{self.folders.root}/checkpoints/{wanted.job}"
         if own not in wanted.folders:
             return
-        links = [await self._hold(node) for node in nodes]
+        # Where tasks of it run already, what they save meanwhile is newer.
+        idle = [node for node in nodes if not self._runs(node, wanted.job)]
+        links = [await self._hold(node) for node in idle]
         left = left_in(own, nodes, wanted.identity, wanted.user)
         await gather_all([self._kept.lay(link, wanted, left) for link in links])
 
