@@ -89,6 +89,7 @@ class Estimating:
         Of an array, its first job. Nothing is submitted. Raises Rejected as a submission does.
         """
         now = self._pipeline.clock.now()
+        self._pipeline.refuse_unable(command)
         first = next(iter(decide(self._state, command, actor, now)))
         assert isinstance(first, e.JobSubmitted)
         if command.held:

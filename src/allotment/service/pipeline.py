@@ -91,12 +91,16 @@ class Pipeline:
         Raises Rejected: with the code `uncertain` it may still come true, else it will not.
         """
         self.committer.refuse_in_trouble()
-        check_able(command, self.state, self._backend)
+        self.refuse_unable(command)
         records = self.engine.command(command, actor, self.clock.now())
         self.flush()
         if records:
             await self.committer.wait(records[-1].seq)
         return records
+
+    def refuse_unable(self, command: AnyCommand) -> None:
+        """Raise Rejected where no engine can do what a command asks for."""
+        check_able(command, self.state, self._backend)
 
     async def together(self, work: Callable[[], None]) -> None:
         """Let `work` apply many commands as one group; durable on return."""
@@ -108,7 +112,7 @@ class Pipeline:
 
     def apply(self, command: AnyCommand, actor: Actor) -> None:
         """Carry out one command of `together`. Raises Rejected."""
-        check_able(command, self.state, self._backend)
+        self.refuse_unable(command)
         self.engine.command(command, actor, self.clock.now())
 
     def hear(self, report: Report) -> None:

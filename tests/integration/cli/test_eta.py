@@ -176,3 +176,13 @@ def test_whether_where_and_when(cluster: RealCluster, tmp_path: Path) -> None:
     cluster.allot("cancel", "2")
     cluster.wait_for(2, "cancelled")
     assert "1 of jobs that ended" in cluster.allot("eta", "--accuracy").stdout
+
+
+def test_what_no_engine_can_do_is_refused_as_by_a_submission(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "ranks.yaml"
+    file.write_text(f"{JOB}\nmpi: pmix")
+    dry, real = (cluster.allot("submit", str(file), *words) for words in (("--dry-run",), ()))
+    assert (dry.returncode, dry.stderr) == (1, real.stderr)
+    assert "No engine here can start its tasks as the ranks" in dry.stderr
