@@ -1,10 +1,15 @@
 """A gang of ranks as one Slurm job: what is asked for, and whose what is allocated is."""
 
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from allotment.backends.slurm import client
+from allotment.backends.slurm.backend import SlurmBackend
 from allotment.backends.slurm.ranks import (
     Share,
     by_node,
@@ -15,15 +20,18 @@ from allotment.backends.slurm.ranks import (
     script_of_ranks,
     share_of,
 )
-from allotment.backends.slurm.status import Row, report
+from allotment.backends.slurm.request import name_of
+from allotment.backends.slurm.status import Row, Rows, report
 from allotment.backends.slurm.task import OF_RANK, groups_of_job
 from allotment.backends.slurm.usage import NodeLine, others_on
 from allotment.backends.status import RunnerStatus
+from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.others import NOBODY
 from allotment.model.quantity import MIB, Resources
+from allotment.model.reports import Seen
 from allotment.model.spec import Mpi
-from allotment.service.ports import Binding, GangLaunch, TaskLaunch
+from allotment.service.ports import Binding, GangLaunch, Refused, TaskLaunch
 
 NEED = Resources(gpu_milli=2000, cpu_milli=1500, memory=101 * MIB)
 
@@ -117,3 +125,50 @@ def test_a_rank_is_measured_apart_from_those_beside_it(own: str, group: str) -> 
     assert found
     for kind, path in found.items():
         assert path == Path("/cg", kind, group)
+
+
+def test_a_gang_whose_answer_was_lost_is_found_and_not_started_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[str | EngineAway] = [EngineAway("no answer"), "43"]
+    there: Rows = {}
+    asked: list[Mapping[str, str]] = []
+
+    async def submit(options: Sequence[str], script: str, env: Mapping[str, str] = {}) -> str:
+        asked.append(env)
+        answer = answers.pop(0)
+        if isinstance(answer, EngineAway):
+            raise answer
+        return answer
+
+    async def jobs(name: str = "") -> Rows:
+        return there
+
+    monkeypatch.setattr(client, "submit", submit)
+    monkeypatch.setattr(client, "jobs", jobs)
+    (tmp_path / "slurm/tasks").mkdir(parents=True)
+
+    async def launched(backend: SlurmBackend, gang: GangLaunch) -> Refused:
+        return await backend.launch(gang)
+
+    backend = SlurmBackend(tmp_path, "main", tuple)
+    with pytest.raises(EngineAway):
+        asyncio.run(launched(backend, GANG))
+    # Slurm took it after all; a service that started anew sends the order again.
+    row = Row("42", os.geteuid(), "RUNNING", name=name_of("", RANKS[0].key))
+    there = {(row.name, row.uid): row}
+    backend = SlurmBackend(tmp_path, "main", tuple)
+    assert asyncio.run(launched(backend, GANG)) == {}
+    assert len(asked) == 1
+    told = asyncio.run(SlurmBackend(tmp_path, "main", tuple).observe([r.key for r in RANKS]))
+    assert [report.seen for report in told] == [Seen.UNKNOWN] * 3
+    # The rest of a gang that never was one job is refused, as a whole.
+    other = GANG.only(
+        replace(rank, key=replace(rank.key, attempt=AttemptNo(3))) for rank in RANKS[1:]
+    )
+    there = {}
+    refused = asyncio.run(launched(backend, other))
+    assert set(refused.values()) == {
+        "the other ranks were started before: ranks start together or not at all"
+    }
+    assert len(asked) == 1
