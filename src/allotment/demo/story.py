@@ -24,11 +24,14 @@ from allotment.demo.on_slurm import OnSlurm, on_slurm
 from allotment.demo.own_service import HERE, Engine, NotUp, OwnService
 from allotment.demo.screen import Screen, plain_or_live
 from allotment.demo.setting import PLACES, Setting, TooSmall, config_of, setting_of
-from allotment.demo.watch import Stuck, Watch
+from allotment.demo.watch import LOOK_S, Stuck, Watch
+from allotment.model.cluster import NodeState
 from allotment.model.errors import AllotmentError
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 LIMIT_S = 150.0
+READY_S = 120.0
+"""How long nodes may take to take work."""
 """After so long something is wrong, on any machine."""
 
 
@@ -112,6 +115,7 @@ def _introduce(console: Console, setting: Setting) -> None:
 
 def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -> bool:
     """Play the story, then report; return whether all of it happened."""
+    _until_ready(client)
     began = time.monotonic()
     watch = Watch(client, began + LIMIT_S * setting.pace)
     evidence = Evidence(watch.facts)
@@ -123,6 +127,18 @@ def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -
     verdict = checks.verdict(evidence)
     report.show(console, watch.facts, setting, verdict, time.monotonic() - began)
     return all(check.ok for check in verdict)
+
+
+def _until_ready(client: Client) -> None:
+    """Wait for the nodes: Slurm may take its time to give them to pilots.
+
+    If it never does, the story says what does not happen.
+    """
+    end = time.monotonic() + READY_S
+    while time.monotonic() < end:
+        if all(node.state is NodeState.READY for node in client.nodes()):
+            return
+        time.sleep(LOOK_S)
 
 
 if __name__ == "__main__":

@@ -62,8 +62,7 @@ from allotment.service.ports import GangLaunch, Report
 
 DIAL_S = 10.0
 LOOK_EVERY_S = 15.0
-LONGEST_IDLE_S = 600.0
-"""The lease of a node on which nothing runs."""
+LEASE_EVERY_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 HERE = NodeId(0)
 """The agent does not know its node's number; the service puts it in."""
@@ -117,11 +116,15 @@ class Agent:
 
     async def _lease(self) -> None:
         """Return when nothing was heard for too long: then the node's tasks end with us."""
-        while (left := self._heard + self._note.lease_s - monotonic()) > 0:
-            await asyncio.sleep(left)
-        print(
-            f"allotment: nothing heard for {self._note.lease_s:.0f} s, so it ends", flush=True
-        )
+        while (left := self._heard + self._patience_s - monotonic()) > 0:
+            await asyncio.sleep(min(left, LEASE_EVERY_S))
+        print(f"allotment: nothing heard for {self._patience_s:.0f} s, so it ends", flush=True)
+
+    @property
+    def _patience_s(self) -> float:
+        """For how long it does without the service: a node on which nothing runs, for less."""
+        note = self._note
+        return min(note.idle_s, note.lease_s) if self._backend.is_idle else note.lease_s
 
     # ── the connection ──────────────────────────────────────────────────────────────────
 
@@ -136,6 +139,10 @@ class Agent:
             except _NotLetIn as refusal:
                 print(f"allotment: the service refuses this runner: {refusal}", flush=True)
                 return REFUSED
+            except FileNotFoundError:
+                if not self._folder.exists():
+                    print("allotment: its folder was removed, so it ends", flush=True)
+                    return LEFT
             except (OSError, EOFError, ValueError, TimeoutError) as error:
                 if str(error) != told:
                     told = str(error)

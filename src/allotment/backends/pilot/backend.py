@@ -29,7 +29,7 @@ from allotment.backends.pilot.leftover import KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.request import own_folder
-from allotment.backends.pilot.squeue import PilotRow, rows
+from allotment.backends.pilot.squeue import PilotRow, cancel_named, others_wait, rows
 from allotment.backends.slurm import client
 from allotment.backends.slurm.finding import Finder
 from allotment.backends.slurm.told import SlurmNode
@@ -68,6 +68,8 @@ REDIAL_S = 5.0
 CLOSE_S = 5.0
 """How long a service that ends waits for idle runners to hear that they may leave."""
 IDLE_S = 600.0
+COURTESY_S = 30.0
+"""The same, while jobs of others wait for nodes of the partition."""
 LEASE_S = 3600.0
 ENTER = "allotment.backends.pilot.enter"
 STEP = (
@@ -98,8 +100,8 @@ class PilotBackend:
     """Runs tasks on whole nodes. `nodes` are those of the configuration.
 
     Those `divided` have cells of a part of them, whose tasks must see no other's devices. A
-    node without tasks is given back to Slurm after `idle_s`. A runner that hears nothing of
-    a service for `lease_s` ends its tasks and itself.
+    node without tasks is given back to Slurm after `idle_s`, or sooner if others wait. A
+    runner that hears nothing of a service for `lease_s` ends its tasks and itself.
     """
 
     name = "pilot"
@@ -135,6 +137,7 @@ class PilotBackend:
         self._rows: dict[str, PilotRow] = {}
         self._asked = self._looked = -1e9
         self._away = ""
+        self._others_wait = False
         self._slurm_nodes: dict[str, SlurmNode] = {}
         self._finder = Finder(partition)
         self._told: dict[NodeId, NodeReport] = {}
@@ -208,16 +211,25 @@ class PilotBackend:
         if self._stepping is not None:
             self._stepping.cancel()
             await asyncio.gather(self._stepping, return_exceptions=True)
-        idle = [hold.give_back() for hold in self._holds.values() if not hold.live]
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(*idle, return_exceptions=True)
+        idle = [self._let_go(hold) for hold in self._holds.values() if not hold.live]
+        await asyncio.gather(*idle, return_exceptions=True)
         if self._disks is not None:
             await self._disks.close()
         for fetching in list(self._fetching):
             fetching.cancel()
         await asyncio.gather(*self._fetching, return_exceptions=True)
         await self._door.close()
+
+    async def _let_go(self, hold: Hold) -> None:
+        """Give an idle node back; where its runner does not hear it, Slurm ends it."""
+        is_asked_for = hold.kept.is_asked_for
+        with contextlib.suppress(TimeoutError, EngineAway):
+            async with asyncio.timeout(CLOSE_S):
+                await hold.give_back()
+                is_asked_for = is_asked_for and hold.link is None
+        if is_asked_for:
+            async with asyncio.timeout(CLOSE_S):
+                await cancel_named(hold.job_name)
 
     # ── runners that dial in ────────────────────────────────────────────────────────────
 
@@ -302,6 +314,8 @@ class PilotBackend:
                 await self._finder.look(there, {node.name for node in self._nodes()})
                 self._slurm_nodes = {node.name: node for node in there}
                 self._looked = now
+                with contextlib.suppress(BackendError):  # A courtesy: nothing waits for it.
+                    self._others_wait = await others_wait(self._partition, self._prefix)
             self._away = ""
         except EngineAway as error:
             if not self._away:
@@ -314,7 +328,8 @@ class PilotBackend:
             await self._lose(hold, why)
             return
         in_slurm = self._slurm_nodes.get(hold.node.name)
-        if hold.is_to_leave(self._rows, in_slurm, self._idle_s):
+        idle_s = min(self._idle_s, COURTESY_S) if self._others_wait else self._idle_s
+        if hold.is_to_leave(self._rows, in_slurm, idle_s):
             await hold.give_back()
         elif hold.is_to_submit(in_slurm):
             await hold.submit(self._note, self._rows)
@@ -330,6 +345,7 @@ class PilotBackend:
             secret=hold.kept.secret,
             certificate=self._certificate,
             lease_s=self._lease_s,
+            idle_s=self._idle_s,
             devices={str(index): (path,) for index, path in files.items()},
             address=self._door.address if hold.has_own_disk else "",
         )
@@ -381,9 +397,13 @@ class PilotBackend:
             else:
                 by_hold.setdefault(hold, []).append(task)
         links = await gather_all([self._link_up(hold) for hold in by_hold])
+        for hold, link in zip(by_hold, links, strict=True):
+            if link is None:
+                return dict.fromkeys((task.key for task in gang.tasks), self._not_given(hold))
         parts = [
             self._launch_on(hold, link, gang.only(tasks))
             for (hold, tasks), link in zip(by_hold.items(), links, strict=True)
+            if link is not None
         ]
         for part in await gather_all(parts):
             refused |= part
@@ -413,13 +433,23 @@ class PilotBackend:
             self._settle(hold, refused, told)
         return dict(answer)
 
-    async def _link_up(self, hold: Hold) -> Link:
-        """Return the link to a node, which is held again if it was given back."""
+    def _not_given(self, hold: Hold) -> str:
+        row = self._rows[hold.job_name]
+        return f"Slurm did not give node {hold.node.name} in {UP_S:.0f} s: {row.reason}"
+
+    async def _link_up(self, hold: Hold) -> Link | None:
+        """Return the link to a node, which is held again if it was given back.
+
+        None where others have it, and we wait in Slurm's queue: that may take days.
+        """
         hold.want()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(UP_S):
                 await hold.up.wait()
         if hold.link is None or not hold.up.is_set():
+            row = self._rows.get(hold.job_name)
+            if row is not None and row.waits and not self._away:
+                return None
             raise EngineAway(f"node {hold.node.name} is not held yet")
         return hold.link
 

@@ -34,6 +34,8 @@ class Note(msgspec.Struct, frozen=True):
     """PEM: the only one that the service may show."""
     lease_s: float
     """After hearing nothing for so long a runner ends its tasks, and itself."""
+    idle_s: float = 600.0
+    """The same, while it has none."""
     devices: dict[str, tuple[str, ...]] = {}
     """The files of each device, by index, as Slurm's configuration names them."""
     session: str = ""

@@ -8,8 +8,13 @@ from allotment.backends.slurm import client
 from allotment.backends.slurm.status import RUNS, WAITS
 
 FORMAT = "%i|%j|%T|%r|%L|%l"
+WAITING = "%U|%r|%j"
+FOR_NODES = frozenset({"Resources", "Priority"})
+"""Why a job waits that would start if nodes were free."""
 
 RENEW_S = 600.0
+RENEW_SHARE = 0.1
+"""How long before its end a hold is renewed, and of a short one: which part of it."""
 
 
 class PilotRow(msgspec.Struct, frozen=True):
@@ -35,7 +40,7 @@ class PilotRow(msgspec.Struct, frozen=True):
     @property
     def is_nearly_over(self) -> bool:
         """Whether it is to be renewed: 10 minutes before its end, or a tenth of a short one."""
-        return seconds_of(self.left) < min(RENEW_S, seconds_of(self.limit) / 10)
+        return seconds_of(self.left) < min(RENEW_S, seconds_of(self.limit) * RENEW_SHARE)
 
 
 async def rows(prefix: str) -> dict[str, PilotRow]:
@@ -43,6 +48,27 @@ async def rows(prefix: str) -> dict[str, PilotRow]:
     # Of our own user alone: others may give their jobs any name, line breaks and all.
     own = f"--user={os.geteuid()}"
     return rows_of(await client.run("squeue", "-h", "-t", "all", own, "-o", FORMAT), prefix)
+
+
+async def cancel_named(name: str) -> None:
+    """Cancel our pilot of a name, whose number we may not have heard. Raises BackendError."""
+    await client.run("scancel", f"--name={name}", f"--user={os.geteuid()}")
+
+
+async def others_wait(partition: str, prefix: str) -> bool:
+    """Whether jobs that are not ours wait for nodes of a partition. Raises BackendError."""
+    only = ("-h", "-t", "PENDING", "-p", partition)
+    return are_waiting(await client.run("squeue", *only, "-o", WAITING), prefix, os.geteuid())
+
+
+def are_waiting(text: str, prefix: str, uid: int) -> bool:
+    """Whether a line of `squeue` is of a job that is not ours, and that waits for nodes."""
+    lines = (line.split("|", 2) for line in text.splitlines())
+    return any(
+        words[1] in FOR_NODES and not (words[0] == str(uid) and words[2].startswith(prefix))
+        for words in lines
+        if len(words) == 3
+    )
 
 
 def rows_of(text: str, prefix: str) -> dict[str, PilotRow]:
