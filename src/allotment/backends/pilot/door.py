@@ -29,6 +29,8 @@ from allotment.model.errors import BackendError
 log = structlog.get_logger("allot.pilot")
 
 HELLO_S = 10.0
+MOST_UNKNOWN = 256
+"""Of callers that have not said who they are: a crowd of them pushes itself out."""
 ADDRESS = "address"
 CERTIFICATE, KEY = "certificate.pem", "key.pem"
 YEARS = 100 * 365
@@ -76,6 +78,8 @@ class Door:
         self._meetings: set[asyncio.Task[None]] = set()
         self.address = ""
         """Host and port, once it is open."""
+        self._unknown: dict[asyncio.Task[None], None] = {}
+        """Those that have not said who they are, the oldest first."""
 
     async def open(self, towards: Sequence[str]) -> None:
         """Listen where the nodes reach us; write the address down. Raises BackendError."""
@@ -86,7 +90,12 @@ class Door:
         for port in (self._last_port(host), 0):
             try:
                 self._server = await asyncio.start_server(
-                    self._take, host, port, ssl=context, backlog=1024
+                    self._take,
+                    host,
+                    port,
+                    ssl=context,
+                    backlog=1024,
+                    ssl_handshake_timeout=HELLO_S,
                 )
                 break
             except OSError as error:
@@ -119,9 +128,13 @@ class Door:
         task = asyncio.current_task()
         assert task is not None
         self._meetings.add(task)
+        self._unknown[task] = None
+        if len(self._unknown) > MOST_UNKNOWN:
+            next(iter(self._unknown)).cancel()  # A runner says who it is at once.
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = await self._hello(reader, writer)
+            self._unknown.pop(task, None)
             if hello is not None:
                 await self._meet(hello, reader, writer)
         except (OSError, EOFError, ValueError):
@@ -130,6 +143,7 @@ class Door:
             pass  # The service ends; the server's own callback would log it.
         finally:
             self._meetings.discard(task)
+            self._unknown.pop(task, None)
             with contextlib.suppress(OSError):
                 writer.close()
 
