@@ -134,7 +134,7 @@ def test_an_idle_node_is_given_back_and_held_again_for_a_task(
         async with a_holder(slurm, folder, idle_s=1.0) as holder:
             first = await holder.held_by()
             await holder.until_free()
-            assert holder.is_ready(), "work may be placed there all the same"
+            await holder.until(holder.is_ready, "work to be taken there all the same")
             key, refused = await holder.launch("sleep 1000")
             assert not refused
             await holder.until(lambda: holder.is_seen(key, Seen.RUNNING), "the task")

@@ -568,7 +568,10 @@ class PilotBackend:
         hold = self._holds.get(node)
         if hold is None:
             raise BackendError(f"the configuration has no node {node}")
-        return await self._link_up(hold)
+        link = await self._link_up(hold)
+        if link is None:
+            raise BackendError(self._not_given(hold))
+        return link
 
     async def _settle_files(self, hold: Hold, link: Link) -> None:
         """Do what could not be done on a node's own disk while it was away."""
