@@ -22,6 +22,7 @@ from allotment.service.cells_view import CellTree
 from allotment.service.code.manifest import Manifest
 from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeView, CodeWanted
 from allotment.service.config_view import ConfigInForce, ConfigPlan
+from allotment.service.environments.view import EnvironmentNote, EnvironmentRow, EnvironmentWish
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
@@ -58,6 +59,9 @@ MODELS = (
     CodeTaken,
     CodeView,
     Manifest,
+    EnvironmentNote,
+    EnvironmentRow,
+    EnvironmentWish,
     ImageNote,
     ImageRow,
     ImageView,

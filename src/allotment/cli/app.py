@@ -64,6 +64,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "drain": ("cluster", CLUSTER),
     "undrain": ("cluster", CLUSTER),
     "image": ("image", CLUSTER),
+    "env": ("env", CLUSTER),
     "reservations": ("reservations", CLUSTER),
     "reserve": ("reservations", CLUSTER),
     "unreserve": ("reservations", CLUSTER),

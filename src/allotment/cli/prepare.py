@@ -14,6 +14,7 @@ import msgspec
 from allotment.cli.output import Failed
 from allotment.model.errors import Problem
 from allotment.model.spec import JobSpec
+from allotment.service.environments.requirements import lines_of
 from allotment.wire.indices import write_indices
 from allotment.wire.job import BatchWish, Form, JobFile, apply_set, job_to_wire, read_job
 from allotment.wire.tree import Plain
@@ -55,11 +56,11 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
     spec = job.spec
     if changes:
         spec = apply_set(spec, changes)
-    spec = with_absolute_paths(spec, folder)
+    spec = with_requirements(with_absolute_paths(spec, folder), folder)
     if (
         job.warnings
         and spec == job.spec
-        and not (spec.secrets or spec.batch or spec.code or grid)
+        and not (spec.secrets or spec.batch or spec.code or spec.environment or grid)
     ):
         return Prepared(data, form, job.warnings)
     more = _more_jobs(job, grid)
@@ -70,6 +71,27 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
 
         script = config_text({**job_to_wire(spec), **more})
     return Prepared(body, "auto", job.warnings, job.held, job.waits, script)
+
+
+def with_requirements(spec: JobSpec, folder: Path) -> JobSpec:
+    """Return the spec with the lines of the requirements file that it names."""
+    asked = spec.environment
+    if asked is None or not asked.file:
+        return spec
+    lines = read_requirements(folder / Path(asked.file).expanduser())
+    read = msgspec.structs.replace(asked, file="", requirements=lines)
+    return msgspec.structs.replace(spec, environment=read)
+
+
+def read_requirements(file: Path) -> tuple[str, ...]:
+    """Read a requirements file. Raises Failed."""
+    try:
+        return lines_of(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        why = (getattr(error, "strerror", "") or "it is no text").lower()
+        raise Failed(
+            f"The requirements in {file} cannot be read: {why}.", "Name a text file."
+        ) from error
 
 
 def _more_jobs(job: JobFile, grid: Mapping[str, object] | None) -> dict[str, Plain]:

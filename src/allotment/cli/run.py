@@ -16,6 +16,7 @@ from allotment.cli.job_json import as_object
 from allotment.cli.options import AsJson, Raw, StateFolder, complete_tenant
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
+from allotment.cli.prepare import read_requirements
 from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.taking import CodeFolder, below, with_code
 from allotment.client import Client, Refused
@@ -92,6 +93,15 @@ def run(  # noqa: PLR0913 - one argument an option
         typer.Option("--data", metavar="DIR", help="A folder of data, read-only for the job."),
     ] = None,
     code: CodeFolder = None,
+    requirements: Annotated[
+        Path | None,
+        typer.Option(
+            "--requirements", "-r", metavar="FILE", help="Run with the packages that it lists."
+        ),
+    ] = None,
+    python: Annotated[
+        str, typer.Option("--python", metavar="VERSION", help="Of these packages: 3.11.")
+    ] = "",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="DIR", help="The folder for output files."),
@@ -152,6 +162,7 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run --secret WANDB_API_KEY --secret TOKEN=~/.token -- python train.py
       allot run --retry 2 --checkpoint signal=USR1,grace=60s -- python train.py
       allot run --code . --gpus 1 -- python train.py
+      allot run --code . -r requirements.txt -- python train.py
       allot run 'seq 3 | tac'
       allot run -n 8 --gpus 1 --mpi pmix -- ./train
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
@@ -170,6 +181,7 @@ def run(  # noqa: PLR0913 - one argument an option
             mpi=mpi, retry=retry,
             checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
         )
+        | environment_of(requirements, python)
         | ({"labels": labels_of(labels)} if labels else {})
         | ({"grid": grid_of(grid)} if grid else {}),
     )  # fmt: skip
@@ -273,6 +285,14 @@ def name_of(command: Iterable[str]) -> str:
         chosen = chosen.split()[0] if SHELL.fullmatch(words[0]) else words[0]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(chosen or "run").name).strip("-._")
     return re.sub(r"\.(py|sh)$", "", name)[:LONGEST_NAME].strip("-._") or "run"
+
+
+def environment_of(requirements: Path | None, python: str) -> dict[str, object]:
+    """Write the packages that are asked for."""
+    if requirements is None and not python:
+        return {}
+    lines = list(read_requirements(requirements)) if requirements else []
+    return {"environment": {"python": python, "requirements": lines}}
 
 
 def labels_of(words: Iterable[str]) -> dict[str, str]:

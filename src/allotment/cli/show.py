@@ -181,8 +181,23 @@ def commands(job: JobView) -> list[str]:
 
 def _world(job: JobView) -> list[str]:
     """Write what a job brings along."""
-    told = {"code": code_words(job), "image": str(job.spec.get("image") or "")}
+    told = {
+        "code": code_words(job),
+        "packages": packages_words(job),
+        "image": str(job.spec.get("image") or ""),
+    }
     return [_fact(name, words) for name, words in told.items() if words]
+
+
+def packages_words(job: JobView) -> str:
+    """Write which packages a job asked for; '' where it asked for none."""
+    asked = job.spec.get("environment")
+    if not isinstance(asked, dict):
+        return ""
+    told = cast("dict[str, object]", asked)
+    lines = cast("list[str]", told.get("requirements") or [])
+    words = ", ".join(lines) if len(lines) <= SHORT else f"{len(lines)} requirements"
+    return harmless(f"Python {told.get('python', '')}: {words} ({told.get('key', '')})")
 
 
 def code_words(job: JobView) -> str:

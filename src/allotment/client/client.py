@@ -34,6 +34,7 @@ from allotment.model.reasons import Blocked
 from allotment.service.cells_view import CellTree
 from allotment.service.code.view import CodeView
 from allotment.service.config_view import ConfigInForce, ConfigPlan
+from allotment.service.environments.view import EnvironmentRow
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
 from allotment.service.hardware_view import HardwareView, HealthNote
@@ -506,6 +507,24 @@ class Client:
     def remove_image(self, image: str) -> None:
         """Remove an image from the store, unless a task uses it. For the administrator."""
         self._send("POST", "/v1/images:remove", {"image": image})
+
+    def environments(self) -> list[EnvironmentRow]:
+        """List the environments on the machine that your jobs asked for."""
+        return decode(self._get("/v1/environments"), list[EnvironmentRow])
+
+    def build_environment(
+        self, requirements: Sequence[str], python: str = ""
+    ) -> EnvironmentRow:
+        """Build an environment ahead; return when it is there."""
+        wish = {"python": python, "requirements": list(requirements)}
+        while True:
+            reply = self._send("POST", "/v1/environments:build", wish)
+            if (found := decode(reply, EnvironmentRow)).bytes:
+                return found
+
+    def remove_environment(self, key: str) -> None:
+        """Remove an environment that no job needs. For the administrator."""
+        self._send("POST", "/v1/environments:remove", {"key": key})
 
     def reservations(self) -> list[ReservationView]:
         """List the reservations: nodes, times, and for whom they are."""

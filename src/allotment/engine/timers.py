@@ -128,7 +128,7 @@ def start_deadline(job: JobRecord, limits: Limits) -> int:
     attempt = job.attempts[-1]
     if attempt.barrier_at:
         return attempt.barrier_at + limits.phase_ms
-    pull_ms = limits.pull_ms if job.spec.image else 0
+    pull_ms = limits.pull_ms if job.spec.image or job.spec.environment else 0
     if len(attempt.slots) == 1:
         return attempt.placed_at + pull_ms + limits.phase_ms
     return attempt.placed_at + pull_ms + limits.phase_ms + limits.barrier_ms

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from allotment.model.code import CodeBundle
+from allotment.model.environment import Environment
 from allotment.model.ids import JobId
 from allotment.model.quantity import MIB, NOTHING, SECOND, Millis, Resources
 
@@ -285,6 +286,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What others made on its engine, one for each task; () where the engine makes it."""
     code: CodeBundle | None = None
     """The code that it takes along; None where it uses folders of the machine."""
+    environment: Environment | None = None
+    """The Python packages that it asks for."""
 
     @property
     def family(self) -> str:

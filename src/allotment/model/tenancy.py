@@ -247,6 +247,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """And how large they may be in all."""
     code_store: int = 4 << 30
     """How much of the disk the code of one user may take."""
+    environment_store: int = 50 << 30
+    """Bytes of environments that a machine keeps for the next task."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.code.layout import Layouts
+from allotment.service.environments.environments import Environments
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.job_folders import size_files, wanted_for
 from allotment.service.launch import Account, gang_launch, offered_launch
@@ -61,6 +62,7 @@ class Dispatcher:
         """Before tasks that no try could stop are told again."""
         self._accounts = HostAccounts()
         self._layouts = Layouts(workspaces.own)
+        self.environments = Environments(state, workspaces.own.folders.root, backend)
 
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
         """Carry out effects whose records are durable."""
@@ -220,10 +222,14 @@ class Dispatcher:
             return dict.fromkeys(keys, trouble)
         phases: tuple[Phase, ...] = ()
         try:
-            phases = await self._layouts.of(job, account, workspace)
+            phases = await self.environments.ready(job, is_wanted)
+            phases += await self._layouts.of(job, account, workspace)
         except BackendError as error:
             return dict.fromkeys(keys, str(error))
         if self._starting(order) is not job:
+            return {}
+        if not is_wanted():
+            self._leave(keys)
             return {}
         gang = gang_launch(
             job,

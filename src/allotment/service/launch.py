@@ -69,6 +69,10 @@ class Folders(msgspec.Struct, frozen=True):
         """Return the working folder of one attempt of such a job."""
         return f"{self.working()}/{job}/attempt-{attempt}"
 
+    def environment(self, key: str) -> str:
+        """Return where an environment is that was built."""
+        return f"{self.root}/environments/made/{key}"
+
     def size_file(self, job: JobId, attempt: AttemptNo) -> str:
         """Return the file that has the present number of tasks of an elastic gang."""
         return f"{self.attempt(job, attempt)}/tasks"
@@ -109,7 +113,11 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         tasks=tuple(_task_launch(job, key, nodes, folders, account) for key in keys),
         workdir=begins_in or spec.code_dir or output,
         identity=account.identity,
-        read_only=tuple(path for path in (spec.data_dir, spec.code_dir, own, tools) if path),
+        read_only=tuple(
+            path
+            for path in (spec.data_dir, spec.code_dir, own, tools, _packages(spec, folders))
+            if path
+        ),
         writable=(output, folders.checkpoints(job.id, spec), *([code] if code else [])),
         at_barrier=at_barrier,
         hold_on_failure_ms=spec.hold_on_failure_ms,
@@ -219,6 +227,7 @@ def task_env(
         **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
         **dict(spec.env),
         **dict(spec.secrets),
+        **_of_packages(spec, folders),
         **_own(job, index, nodes, folders),
         **(_of_script(job, nodes, folders, account) if spec.batch is not None else {}),
     }
@@ -354,6 +363,19 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
     for label, ports in ports_of(spec, attempt.port, index).items():
         env[f"ALLOT_PORT_{_word(label)}"] = ",".join(str(port) for port in ports)
     return env
+
+
+def _packages(spec: JobSpec, folders: Folders) -> str:
+    return folders.environment(spec.environment.key) if spec.environment else ""
+
+
+def _of_packages(spec: JobSpec, folders: Folders) -> Env:
+    """What makes a task use the packages that its job asked for, before all others."""
+    where = _packages(spec, folders)
+    if not where:
+        return {}
+    path = (dict(spec.env) | dict(spec.secrets)).get("PATH", USUAL_PATH)
+    return {"VIRTUAL_ENV": where, "PATH": f"{where}/bin:{path}"}
 
 
 def _code_dir(job: JobRecord, folders: Folders) -> str:

@@ -41,6 +41,7 @@ from allotment.service.cells_view import CellTree
 from allotment.service.code.code import SWEEP_EVERY_S, Code
 from allotment.service.committer import uncertain_submission
 from allotment.service.depending import Depending
+from allotment.service.environments import environments
 from allotment.service.estimate_view import StartEstimate
 from allotment.service.estimating import Estimating
 from allotment.service.event_feed import EventFeed, FeedEvent, seen
@@ -156,6 +157,7 @@ class Service:
         self.code = Code(
             self.state, self.finding, self.folders, backend, self.pipeline.workspaces
         )
+        self.environments = self.pipeline.dispatcher.environments
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
@@ -193,6 +195,7 @@ class Service:
         self.state.ports.begin_at(zlib.crc32(self.folders.root.encode()) + self.now())
         self._offering.resume()
         await self.code.start()
+        await self.environments.start()
         await self._backend.start(self.pipeline.hear)
         await self._skip_used_ids()
         await reconcile(self.pipeline, self._backend)
@@ -205,6 +208,7 @@ class Service:
                 (self._offering.look, offering.LOOK_EVERY_S, "offers"),
                 (self._offering.follow, 0, "new offers"),
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
+                (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
             )
         ]
         self.ready = True
@@ -230,6 +234,7 @@ class Service:
         for looking in self._looking:
             looking.cancel()
         await asyncio.gather(*self._looking, return_exceptions=True)
+        await self.environments.close()
         await self._backend.close()
         await self.pipeline.stop()
         self._store.close()
@@ -319,20 +324,29 @@ class Service:
                 f"image: {spec.image} cannot be used by the {self._backend.name} backend yet; "
                 "the job runs on the machine's own software.",
             )
-        spec = await self.code.settled(await self.images.settled(spec, actor), actor)
+        spec = await self._with_world(spec, actor)
         return msgspec.structs.replace(command, spec=spec, warnings=warnings)
 
     async def _prepared_again(self, spec: JobSpec, actor: Actor) -> JobSpec:
         """Check and complete a job that was submitted before. Raises Rejected."""
         await self._paths.check(spec, actor)
-        spec = await self.images.settled(self._complete(spec, actor), actor)
-        return await self.code.settled(spec, actor)
+        return await self._with_world(self._complete(spec, actor), actor)
+
+    async def _with_world(self, spec: JobSpec, owner: Actor) -> JobSpec:
+        """Settle what a job brings along: image, code, packages. Raises Rejected."""
+        spec = await self.images.settled(spec, owner)
+        spec = await self.code.settled(spec, owner)
+        return await self.environments.settled(spec, owner)
 
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
         """Return whether, where and when a job would start. Raises Rejected."""
         command = await self._prepared(command, actor)
-        if words := await self.images.expected(command.spec, actor):
-            command = msgspec.structs.replace(command, warnings=(*command.warnings, words))
+        told = (
+            await self.images.expected(command.spec, actor),
+            await self.environments.expected(command.spec),
+        )
+        warnings = (*command.warnings, *filter(None, told))
+        command = msgspec.structs.replace(command, warnings=warnings)
         return await self.estimating.dry_run(command, actor)
 
     async def start_of(self, job: JobId) -> StartEstimate:
@@ -379,8 +393,7 @@ class Service:
             was_spec = self.spec_of(job, actor)
             spec = await self._changes.run(actor.user, partial(change, was_spec), PATIENCE_S)
             await self._paths.check(spec, actor)
-            spec = await self.images.settled(spec, record.owner)
-            spec = await self.code.settled(spec, record.owner)
+            spec = await self._with_world(spec, record.owner)
             if self.finding.live(job).spec is was:
                 edit = c.EditJob(job, self._complete(spec, record.owner))
                 await self.act(edit, actor)

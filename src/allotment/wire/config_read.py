@@ -321,6 +321,7 @@ def _limits(shape: LimitsShape) -> Limits:
         code_files=shape.code_files,
         code_bytes=shape.code_bytes,
         code_store=shape.code_store,
+        environment_store=shape.environment_store,
         per_user=PerUser(
             shape.per_user.requests,
             shape.per_user.streams,

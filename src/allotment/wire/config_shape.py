@@ -492,6 +492,7 @@ class LimitsShape(Shape):
     code_files: MostJobs = LIMITS.code_files
     code_bytes: Size = LIMITS.code_bytes
     code_store: Size = LIMITS.code_store
+    environment_store: Size = LIMITS.environment_store
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
     preempt_rules: PreemptRulesShape = Field(
         default=PreemptRulesShape(), examples=["{min_run: 10m}"]

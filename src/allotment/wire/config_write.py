@@ -216,6 +216,7 @@ def _limits(limits: Limits) -> Written:
         "code_files": limits.code_files,
         "code_bytes": write_size(limits.code_bytes),
         "code_store": write_size(limits.code_store),
+        "environment_store": write_size(limits.environment_store),
         "ports": _ports(*limits.ports),
         "half_life": write_duration(limits.half_life_ms),
         "per_user": msgspec.structs.asdict(limits.per_user),

@@ -13,6 +13,7 @@ import msgspec
 from pydantic import ValidationError
 
 from allotment.model.code import CodeBundle
+from allotment.model.environment import Environment
 from allotment.model.errors import Problem
 from allotment.model.grid import combinations
 from allotment.model.ids import JobId
@@ -36,6 +37,7 @@ from allotment.wire.job_shape import (
     CodeShape,
     CountShape,
     DependencyShape,
+    EnvironmentShape,
     JobShape,
     PortShape,
     ResourcesShape,
@@ -251,6 +253,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         workdir=shape.workdir,
         data_dir=shape.data,
         code_dir=shape.code if isinstance(shape.code, str) else "",
+        environment=_environment(shape.environment) if shape.environment else None,
         code=_code(shape.code) if isinstance(shape.code, CodeShape) else None,
         output_dir=shape.output,
         retry=shape.retry,
@@ -324,6 +327,16 @@ def _code(shape: CodeShape) -> CodeBundle:
         branch=shape.branch,
         changed=shape.changed,
         difference=shape.difference,
+    )
+
+
+def _environment(shape: EnvironmentShape) -> Environment:
+    named = shape.requirements
+    return Environment(
+        python=shape.python,
+        requirements=() if isinstance(named, str) else tuple(named),
+        key=shape.key,
+        file=named if isinstance(named, str) else "",
     )
 
 

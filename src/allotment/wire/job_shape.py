@@ -287,6 +287,26 @@ CodeFolder = Annotated[
 ]
 
 
+def _file_or_lines(value: object) -> str:
+    return LIST_FORM if isinstance(value, (list, tuple)) else WORD_FORM
+
+
+Requirements = Annotated[
+    Annotated[Path, Tag(WORD_FORM)] | Annotated[list[Word], Tag(LIST_FORM)],
+    Discriminator(_file_or_lines),
+]
+
+
+class EnvironmentShape(Shape):
+    """The Python packages that a job asks for."""
+
+    python: Line = Field(default="", examples=["'3.11'"])
+    requirements: Requirements = Field(default=[], examples=["[numpy==2.3.4]"])
+    """The lines, or a file that has them."""
+    key: Line = ""
+    """What they were resolved to, once they were."""
+
+
 class AlternativeShape(Shape):
     """A job of which, or of others, one is to be waited for."""
 
@@ -371,6 +391,9 @@ class JobShape(RoleParts):
     command: Command | None = Field(default=None, examples=["python train.py"])
     data: Path = ""
     code: CodeFolder = Field(default="", examples=["{take: .}"])
+    environment: EnvironmentShape | None = Field(
+        default=None, examples=["{requirements: [numpy==2.3.4]}"]
+    )
     output: Path = ""
     workdir: Path = ""
     retry: Retry = 0

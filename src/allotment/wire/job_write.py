@@ -7,6 +7,7 @@ part of it: a job that is read belongs to no array until it is submitted as one.
 import msgspec
 
 from allotment.model.dependencies import choices
+from allotment.model.environment import Environment
 from allotment.model.spec import (
     NEVER,
     Arch,
@@ -42,6 +43,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(image=spec.image, env=dict(spec.env), secrets=secrets),
         "roles": {role.name: _role(role) for role in spec.roles},
         **_unless(data=spec.data_dir, code=_code(spec), output=spec.output_dir),
+        **({"environment": _environment(spec.environment)} if spec.environment else {}),
         **_unless(workdir=spec.workdir, retry=spec.retry),
         **_limit("max_run_time", spec.max_run_ms),
         **_limit("max_queue_time", spec.max_queue_ms),
@@ -136,6 +138,11 @@ def _code(spec: JobSpec) -> Plain:
         **_unless(take=code.folder, bundle=code.bundle, commit=code.commit),
         **_unless(branch=code.branch, changed=code.changed, difference=code.difference),
     }
+
+
+def _environment(asked: Environment) -> Written:
+    lines: Plain = asked.file or list(asked.requirements)
+    return _unless(python=asked.python, requirements=lines, key=asked.key)
 
 
 def _batch(batch: Batch) -> Written:

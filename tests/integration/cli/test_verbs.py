@@ -121,7 +121,9 @@ def test_each_verb_has_a_summary_and_examples(verb: str) -> None:
     ran = allot(verb, "--help")
     assert ran.code == 0
     assert ran.out.startswith(f"Usage: allot {verb} ")
-    assert verb in {"code", "config", "image", "sim"} or "Examples:\n    allot" in ran.out
+    assert (
+        verb in {"code", "config", "env", "image", "sim"} or "Examples:\n    allot" in ran.out
+    )
     assert max(len(line) for line in ran.out.splitlines()) <= 80
 
 

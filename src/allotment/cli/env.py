@@ -1,0 +1,99 @@
+"""`allot env`: the environments that the machine keeps."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import Failed, say, say_json, talk
+from allotment.cli.prepare import read_requirements
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import count, harmless
+from allotment.client import Client
+from allotment.model.quantity import show_bytes
+from allotment.service.environments.view import EnvironmentRow
+
+HELP = {"help_option_names": ["--help", "-h"]}
+COLUMNS = (
+    Column("KEY"),
+    Column("PYTHON"),
+    Column("REQUIREMENTS", flexible=True),
+    Column("PACKAGES", right=True, rank=1),
+    Column("SIZE", right=True),
+)
+_SHORT = 12
+Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
+
+env = typer.Typer(
+    help="Environments of packages that jobs ask for: list, look into, remove.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+@env.command(context_settings=HELP)
+def ls(state: State = "", as_json: AsJson = False) -> None:
+    """List the environments that your jobs asked for, or all for the administrator."""
+    with Client(state=state) as client:
+        found = client.environments()
+    if as_json:
+        say_json(found)
+    elif found:
+        print_table(COLUMNS, [_row(one) for one in found])
+    else:
+        talk("no environments are here")
+
+
+def _row(one: EnvironmentRow) -> tuple[str, ...]:
+    return (
+        one.key[:_SHORT],
+        one.python,
+        harmless(", ".join(one.requirements)),
+        str(len(one.packages)),
+        show_bytes(one.bytes),
+    )
+
+
+@env.command(context_settings=HELP)
+def build(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A requirements file.")],
+    python: Annotated[str, typer.Option("--python", metavar="VERSION")] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Build an environment ahead, so that no job waits for it."""
+    lines = read_requirements(file)
+    with Client(state=state) as client:
+        found = client.build_environment(lines, python)
+    if as_json:
+        say_json(found)
+    else:
+        talk(f"{found.key} is here: {count(len(found.packages), 'package')}")
+
+
+@env.command(context_settings=HELP)
+def show(key: Key, state: State = "", as_json: AsJson = False) -> None:
+    """Show the packages of an environment."""
+    with Client(state=state) as client:
+        found = [one for one in client.environments() if one.key.startswith(key)]
+    if len(found) != 1:
+        raise Failed(f"{len(found)} environments begin with {key}.", "See `allot env ls`.")
+    if as_json:
+        say_json(found[0])
+        return
+    say(f"{found[0].key}  Python {found[0].python}, {show_bytes(found[0].bytes)}")
+    for package in found[0].packages:
+        say(f"  {package}")
+
+
+@env.command(context_settings=HELP)
+def rm(key: Key, state: State = "", as_json: AsJson = False) -> None:
+    """Remove an environment that no job needs. For the administrator."""
+    with Client(state=state) as client:
+        client.remove_environment(key)
+        left = client.environments()
+    if as_json:
+        say_json(left)
+    else:
+        talk(f"{key} is gone")

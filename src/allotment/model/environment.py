@@ -1,0 +1,13 @@
+"""The Python packages that a job asks for, without an image."""
+
+import msgspec
+
+
+class Environment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A version of Python and requirements; `key` names what they were resolved to."""
+
+    python: str = ""
+    requirements: tuple[str, ...] = ()
+    key: str = ""
+    file: str = ""
+    """The file that has the requirements, until its user's client has read it."""

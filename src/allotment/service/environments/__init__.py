@@ -1,0 +1,8 @@
+"""Environments without an image: packages resolved once, built once, and read by many.
+
+requirements.py   what a requirement may be; pure
+uv.py             runs the resolver and the installer, as a user of its own
+store.py          where environments lie
+environments.py   the use cases
+view.py           what people see
+"""

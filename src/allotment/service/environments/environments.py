@@ -1,0 +1,320 @@
+"""Environments as the service offers them: resolved at submission, built for the first task."""
+
+import asyncio
+import hashlib
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model.environment import Environment
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.events import Phase
+from allotment.model.ids import Actor
+from allotment.model.quantity import Instant, Millis
+from allotment.model.spec import JobSpec
+from allotment.rights.removing import remove
+from allotment.service.access import is_admin, may_administer
+from allotment.service.environments.requirements import is_python, trouble_of
+from allotment.service.environments.store import EnvironmentStore, Known
+from allotment.service.environments.uv import Failed, Uv
+from allotment.service.environments.view import EnvironmentRow
+from allotment.service.ports import Backend
+from allotment.service.threads import Threads
+
+RESOLVING_S: Final = 60.0
+BUILDING_S: Final = 3000.0
+READING_S: Final = 60.0
+BELIEVED_S: Final = 600.0
+"""How long the same requirements mean the same packages without asking the index again."""
+ANSWERED_S: Final = 10.0
+"""After how long whoever builds ahead hears of it."""
+LOOK_S: Final = 0.5
+SWEEP_EVERY_S: Final = 600.0
+_MOST_BELIEVED: Final = 1000
+_WHEELS: Final = ("--only-binary", ":all:")
+
+
+class Environments:
+    """Resolves, builds, lists and removes environments."""
+
+    def __init__(self, state: State, state_dir: str, backend: Backend) -> None:
+        self._state = state
+        self._backend = backend
+        self._store = EnvironmentStore(Path(state_dir))
+        self._uv = Uv(self._store.root / "uv")
+        self._resolving = Threads("resolver", each=2, total=4)
+        self._reading = Threads("environments", each=2, total=4)
+        self._building: dict[str, asyncio.Task[None]] = {}
+        self._believed: dict[tuple[str, tuple[str, ...]], tuple[float, Known]] = {}
+        self._turn = asyncio.Semaphore(2)
+
+    async def start(self) -> None:
+        """Make the store ready; what a service that was killed left of it goes."""
+
+        def make() -> None:
+            self._store.prepare()
+            self._uv.prepare()
+
+        await asyncio.to_thread(make)
+
+    async def close(self) -> None:
+        """Wait for no build: what is not whole is thrown away at the next start."""
+        for task in list(self._building.values()):
+            task.cancel()
+
+    # ── asking ──────────────────────────────────────────────────────────────────────
+
+    async def settled(self, spec: JobSpec, owner: Actor) -> JobSpec:
+        """Return a job with its environment resolved: every attempt gets the same packages.
+
+        Raises Rejected, in the resolver's own words where it finds no packages that fit.
+        """
+        asked = spec.environment
+        if asked is None:
+            return spec
+        self._check(spec, asked)
+        uid = _uid(owner)
+        if asked.key and await asyncio.to_thread(self._store.known, asked.key, uid):
+            return spec
+        known = await self._resolved(asked, owner)
+        key = await asyncio.to_thread(self._noted, known, uid)
+        fixed = Environment(known.python, asked.requirements, key)
+        return msgspec.structs.replace(spec, environment=fixed)
+
+    def _check(self, spec: JobSpec, asked: Environment) -> None:
+        if self._backend.name != "local" or spec.image or spec.batch is not None:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                "An environment is built only for tasks on the service's own machine, without "
+                "an image, and for no batch script.",
+                "Take `environment` out, or bring an `image` that has the packages.",
+            )
+        if not self._uv.is_there:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                "uv, which resolves environments, is not installed where the service is.",
+                "Its administrator installs it: pip install 'allotment[environments]'.",
+            )
+        if asked.file:
+            raise Rejected(
+                Code.BAD_SPEC,
+                "environment.requirements: the service reads no files of yours.",
+                "`allot submit` reads it; else give the lines as a list.",
+            )
+        trouble = trouble_of(asked.requirements)
+        if asked.python and not is_python(asked.python):
+            trouble = f"{asked.python[:20]!r} is no version of Python, such as 3.11"
+        if trouble:
+            raise Rejected(
+                Code.BAD_SPEC, f"environment: {trouble}.", "Write name==version, one a line."
+            )
+
+    async def _resolved(self, asked: Environment, owner: Actor) -> Known:
+        wish = (asked.python, asked.requirements)
+        at, known = self._believed.get(wish, (0.0, None))
+        if known is not None and time.monotonic() - at < BELIEVED_S:
+            return known
+        try:
+            known = await self._resolving.run(
+                owner.user, partial(self._resolve, *wish), 2 * RESOLVING_S
+            )
+        except Failed as error:
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"environment: {error}",
+                "Those are the resolver's words: change the requirements or `python`. Only "
+                "wheels are taken.",
+            ) from error
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The package index did not answer in {RESOLVING_S:.0f} s.",
+                "This is the platform's matter. Try again.",
+            ) from None
+        if len(self._believed) >= _MOST_BELIEVED:
+            self._believed.clear()
+        self._believed[wish] = (time.monotonic(), known)
+        return known
+
+    def _resolve(self, python: str, requirements: Sequence[str]) -> Known:
+        version = self._uv.run(
+            ["python", "find", "--system", "--show-version", python or ">=3.9"], RESOLVING_S
+        ).strip()
+        words = (
+            "pip", "compile", "-", "--generate-hashes", "--no-header", "--no-annotate",
+            "--quiet", "--no-emit-index-url", "--no-emit-find-links", *_WHEELS,
+            "--python", version,
+        )  # fmt: skip
+        text = "\n".join(requirements) + "\n"
+        return Known(version, tuple(requirements), self._uv.run(words, RESOLVING_S, text))
+
+    def _noted(self, known: Known, uid: int) -> str:
+        parts = ("1", known.python, platform.machine(), platform.libc_ver()[1], known.lock)
+        text = "\0".join(parts).encode()
+        key = hashlib.sha256(self._store.salt() + text).hexdigest()[:32]
+        self._store.note(key, known, uid)
+        return key
+
+    async def expected(self, spec: JobSpec) -> str:
+        """Return what would be built for a job, in words; '' if nothing would be."""
+        if spec.environment is None or self._store.made(spec.environment.key).is_dir():
+            return ""
+        row = await asyncio.to_thread(self._known, spec.environment.key)
+        count = len(row.packages) if row is not None else 0
+        return f"its environment is not here yet: {count} packages would be installed"
+
+    def _known(self, key: str) -> Known | None:
+        path = self._store.root / "known" / f"{key}.json"
+        return msgspec.json.decode(path.read_bytes(), type=Known) if path.exists() else None
+
+    # ── building ────────────────────────────────────────────────────────────────────
+
+    async def build(
+        self, python: str, requirements: tuple[str, ...], actor: Actor
+    ) -> EnvironmentRow:
+        """Build ahead; answer when it is there, or a little later. Raises Rejected."""
+        asked = Environment(python, requirements)
+        spec = JobSpec(name="x", tenant="", roles=(), environment=asked)
+        fixed = (await self.settled(spec, actor)).environment
+        assert fixed is not None
+        if not self._store.made(fixed.key).is_dir():
+            work = self._begun(fixed.key)
+            await asyncio.wait([work], timeout=ANSWERED_S)
+            if work.done():
+                try:
+                    self._told(work)
+                except BackendError as error:
+                    why = f"{str(error)[:1].upper()}{str(error)[1:]}."
+                    hint = "Change the requirements, or try again."
+                    raise Rejected(Code.UNAVAILABLE, why, hint) from error
+        known = await asyncio.to_thread(self._known, fixed.key)
+        if known is None:
+            raise Rejected(Code.CONFLICT, "It was removed meanwhile.", "Build it again.")
+        return _row(fixed.key, known, time.time())
+
+    def _begun(self, key: str) -> "asyncio.Task[None]":
+        """Return the build of an environment, which is begun if it was not."""
+        work = self._building.get(key)
+        if work is None:
+            work = self._building[key] = asyncio.create_task(self._build(key))
+            work.add_done_callback(partial(self._over, key))
+        return work
+
+    async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
+        """Have a job's environment built; return how long that took.
+
+        Returns early where the job is not wanted any more. Raises BackendError.
+        """
+        asked = job.spec.environment
+        if asked is None:
+            return ()
+        began = time.time()
+        if not self._store.made(asked.key).is_dir():
+            work = self._begun(asked.key)
+            while is_wanted() and not work.done():
+                await asyncio.wait([work], timeout=LOOK_S)
+            if work.done():
+                self._told(work)
+        ms = int((time.time() - began) * 1000)
+        return (Phase("environment", Instant(int(began * 1000)), Millis(ms)),)
+
+    def _told(self, work: "asyncio.Task[None]") -> None:
+        try:
+            work.result()
+        except (Failed, OSError) as error:
+            raise BackendError(f"the environment cannot be built: {error}") from error
+        except asyncio.CancelledError:
+            raise BackendError("the build of the environment was broken off") from None
+
+    def _over(self, key: str, work: "asyncio.Task[None]") -> None:
+        self._building.pop(key, None)
+        if not work.cancelled():
+            work.exception()
+
+    async def _build(self, key: str) -> None:
+        async with self._turn:
+            await self._reading.run(f"build {key}", partial(self._made, key), BUILDING_S)
+
+    def _made(self, key: str) -> None:
+        known = self._known(key)
+        if known is None:
+            raise FileNotFoundError(2, "what it consists of is not known any more", key)
+        folder = self._store.new_folder()
+        try:
+            python = str(folder / "env/bin/python")
+            self._uv.run(
+                ["venv", "--relocatable", "--python", known.python, str(folder / "env")],
+                BUILDING_S,
+            )
+            lock = folder / "lock.txt"
+            lock.write_text(known.lock)
+            lock.chmod(0o644)
+            self._uv.run(
+                ["pip", "sync", "--require-hashes", *_WHEELS, "--compile-bytecode",
+                 "--allow-empty-requirements", "--python", python, str(lock)],
+                BUILDING_S,
+            )  # fmt: skip
+            self._store.keep(key, folder / "env", known)
+        finally:
+            remove(None, str(folder))
+
+    # ── for people ──────────────────────────────────────────────────────────────────
+
+    async def rows(self, actor: Actor) -> list[EnvironmentRow]:
+        """List the environments that a user's jobs asked for; all for the administrator."""
+        uid = None if is_admin(actor) else _uid(actor)
+        found = await self._reading.run(actor.user, partial(self._store.rows, uid), READING_S)
+        return [_row(*each) for each in found]
+
+    async def remove(self, start: str, actor: Actor) -> None:
+        """Remove an environment that no job needs. Raises Rejected."""
+        may_administer(actor)
+        keys = [
+            row.key for row in await self.rows(actor) if start and row.key.startswith(start)
+        ]
+        if len(keys) != 1:
+            raise Rejected(
+                Code.NOT_FOUND, f"{len(keys)} environments begin so.", "See `allot env ls`."
+            )
+        if keys[0] in self._needed():
+            raise Rejected(
+                Code.CONFLICT, "A job that has not ended needs it.", "Cancel that, or wait."
+            )
+        await self._reading.run(actor.user, partial(self._store.remove, keys[0]), READING_S)
+
+    def _needed(self) -> frozenset[str]:
+        return frozenset(
+            job.spec.environment.key
+            for job in self._state.jobs.values()
+            if job.spec.environment is not None and not job.state.finished
+        )
+
+    async def sweep(self) -> None:
+        """Remove what was asked for least recently, where the store is too large."""
+        limit = self._state.config.limits.environment_store
+        work = partial(self._store.make_room, limit, self._needed(), time.time())
+        await self._reading.run("sweep", work, BUILDING_S)
+
+
+def _row(key: str, known: Known, when: float) -> EnvironmentRow:
+    return EnvironmentRow(
+        key,
+        known.python,
+        known.requirements,
+        known.packages,
+        known.bytes,
+        known.files,
+        int(when * 1000),
+    )
+
+
+def _uid(actor: Actor) -> int:
+    return os.geteuid() if actor.uid is None else actor.uid

@@ -1,0 +1,48 @@
+"""What a requirement may be: names, versions, markers, hashes. Nothing that runs.
+
+The builder is nobody's own user, and what it builds is shared: it takes no paths, no addresses,
+no options, and no source that would have to be run to be built.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+MOST: Final = 1000
+_LONGEST: Final = 2000
+_NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_REQUIREMENT: Final = re.compile(
+    rf"{_NAME}\s*(?:\[\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\])?"
+    r"\s*(?:[=<>!~]=?=?\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*[=<>!~]=?=?\s*[A-Za-z0-9.*+!_-]+)*)?"
+    r"\s*(?:;[A-Za-z0-9\s\"'._()<>=!~+*-]+)?"
+    r"(?:\s+--hash=sha256:[0-9a-f]{64})*"
+)
+_PYTHON: Final = re.compile(r"3\.\d{1,2}(\.\d{1,2})?")
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """Return the requirements in a file: without comments, lines that go on joined."""
+    joined = re.sub(r"\\\r?\n", " ", text)
+    bare = (re.sub(r"(^|\s)#.*", "", line).strip() for line in joined.splitlines())
+    return tuple(re.sub(r"\s+", " ", line) for line in bare if line)
+
+
+def trouble_of(requirements: Iterable[str]) -> str:
+    """Return why requirements cannot be taken; '' where they can."""
+    listed = list(requirements)
+    if len(listed) > MOST:
+        return f"{len(listed):,} requirements are more than {MOST:,}"
+    for line in listed:
+        if line.startswith("-"):
+            return f"{line[:80]!r} is an option; the index is the machine's own"
+        if len(line) > _LONGEST or not _REQUIREMENT.fullmatch(line):
+            return (
+                f"{line[:80]!r} is no requirement by name and version (paths and addresses "
+                "are not taken)"
+            )
+    return ""
+
+
+def is_python(text: str) -> bool:
+    """Whether a text is a version of Python."""
+    return bool(_PYTHON.fullmatch(text))

@@ -1,0 +1,187 @@
+"""The environments that this machine keeps.
+
+environments/made/KEY        an environment, root's: everybody who has the key may read it,
+                             nobody can write it; there only once it is whole
+environments/known/KEY.json  what it was resolved to; its time is when it was asked for last
+environments/known/KEY.users who asked for it: for others it is not there
+environments/salt            part of every key, so that none can be guessed
+environments/uv/             the builder's cache
+environments/new/            what is being built; emptied at the start
+"""
+
+import os
+import re
+import stat
+import threading
+from collections.abc import Container
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from allotment.rights.removing import remove
+from allotment.service.environments.uv import own
+
+FOLDER: Final = "environments"
+KEY: Final = re.compile(r"[0-9a-f]{32}")
+YOUNG_S: Final = 600.0
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What an environment consists of."""
+
+    python: str
+    requirements: tuple[str, ...]
+    lock: str
+    bytes: int = 0
+    files: int = 0
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Its packages as name==version."""
+        found = re.findall(r"^([A-Za-z0-9._-]+==[^\s;\\]+)", self.lock, re.MULTILINE)
+        return tuple(found)
+
+
+class EnvironmentStore:
+    """The store of a state folder. Calls may come from several threads."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.root = state_dir / FOLDER
+        self._turn = threading.Lock()
+
+    def prepare(self) -> None:
+        """Make the folders; throw away what a service that was killed was building."""
+        for name, mode in (("", 0o711), ("made", 0o711), ("known", 0o700), ("new", 0o711)):
+            folder = self.root / name
+            folder.mkdir(mode=mode, exist_ok=True)
+            folder.chmod(mode)
+        if left := list((self.root / "new").iterdir()):
+            threading.Thread(target=_delete, args=[left], name="leftovers", daemon=True).start()
+
+    def salt(self) -> bytes:
+        """Return what only this service knows."""
+        path = self.root / "salt"
+        with self._turn:
+            if not path.exists():
+                fresh = self.root / "new" / os.urandom(8).hex()
+                fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                os.write(fd, os.urandom(32))
+                os.fsync(fd)
+                os.close(fd)
+                fresh.rename(path)
+        return path.read_bytes()
+
+    def made(self, key: str) -> Path:
+        """Return where an environment is, once it is built."""
+        return self.root / "made" / key
+
+    def known(self, key: str, uid: int) -> Known | None:
+        """Return what an environment consists of that a user asked for before."""
+        if not KEY.fullmatch(key) or str(uid) not in self._users(key):
+            return None
+        try:
+            os.utime(self._path(key))
+            return msgspec.json.decode(self._path(key).read_bytes(), type=Known)
+        except FileNotFoundError:
+            return None
+
+    def note(self, key: str, known: Known, uid: int) -> None:
+        """Remember what an environment consists of, and that a user asked for it."""
+        with self._turn:
+            if not self._path(key).exists():
+                self._write(key, known)
+            os.utime(self._path(key))
+            if str(uid) not in self._users(key):
+                with self._path(key).with_suffix(".users").open("a") as file:
+                    file.write(f"{uid}\n")
+
+    def new_folder(self) -> Path:
+        """Make a folder of the builder's in which an environment is built."""
+        path = self.root / "new" / os.urandom(8).hex()
+        path.mkdir(mode=0o755)
+        own(path)
+        return path
+
+    def keep(self, key: str, folder: Path, known: Known) -> None:
+        """Make an environment nobody's to write, and put it in its place, whole."""
+        files, size = _freeze(folder)
+        os.sync()
+        with self._turn:
+            if not self.made(key).exists():
+                folder.rename(self.made(key))
+            self._write(key, msgspec.structs.replace(known, files=files, bytes=size))
+
+    def rows(self, uid: int | None) -> list[tuple[str, Known, float]]:
+        """List the environments that are built and a user asked for; with None all."""
+        found: list[tuple[str, Known, float]] = []
+        for path in (self.root / "known").glob("*.json"):
+            is_shown = uid is None or str(uid) in self._users(path.stem)
+            if is_shown and self.made(path.stem).is_dir():
+                known = msgspec.json.decode(path.read_bytes(), type=Known)
+                found.append((path.stem, known, path.stat().st_mtime))
+        return sorted(found, key=lambda row: -row[2])
+
+    def remove(self, key: str) -> None:
+        """Remove an environment. What it was resolved to goes, too."""
+        aside = self.root / "new" / os.urandom(8).hex()
+        with self._turn:
+            self._path(key).unlink(missing_ok=True)
+            self._path(key).with_suffix(".users").unlink(missing_ok=True)
+            if self.made(key).exists():
+                self.made(key).rename(aside)
+        _delete([aside])
+
+    def make_room(self, limit: int, needed: Container[str], now: float) -> None:
+        """Remove what was asked for least recently, until the rest is within a limit."""
+        rows = self.rows(None)
+        total = sum(known.bytes for _, known, _ in rows)
+        for key, known, when in reversed(rows):
+            if total <= limit:
+                return
+            if key not in needed and now - when > YOUNG_S:
+                self.remove(key)
+                total -= known.bytes
+
+    def _users(self, key: str) -> list[str]:
+        try:
+            return self._path(key).with_suffix(".users").read_text().split()
+        except FileNotFoundError:
+            return []
+
+    def _path(self, key: str) -> Path:
+        return self.root / "known" / f"{key}.json"
+
+    def _write(self, key: str, known: Known) -> None:
+        fresh = self.root / "new" / os.urandom(8).hex()
+        fresh.write_bytes(msgspec.json.encode(known))
+        fresh.replace(self._path(key))
+
+
+def _freeze(top: Path) -> tuple[int, int]:
+    """Give a tree to ourselves, to be read by all; return its files and bytes.
+
+    Raises OSError where there is anything but files, folders and links.
+    """
+    files = size = 0
+    for folder, names, others, fd in os.fwalk(top):
+        for name in (*names, *others):
+            state = os.stat(name, dir_fd=fd, follow_symlinks=False)
+            if os.geteuid() == 0:
+                os.chown(name, 0, 0, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISREG(state.st_mode):
+                os.chmod(name, 0o555 if state.st_mode & 0o100 else 0o444, dir_fd=fd)
+                files, size = files + 1, size + state.st_size
+            elif not stat.S_ISLNK(state.st_mode) and not stat.S_ISDIR(state.st_mode):
+                raise OSError(22, "it is no file that an environment may have", name)
+        os.fchmod(fd, 0o755)
+        del folder
+    if os.geteuid() == 0:
+        os.chown(top, 0, 0)
+    return files, size
+
+
+def _delete(paths: list[Path]) -> None:
+    for path in paths:
+        remove(None, str(path))
+        path.unlink(missing_ok=True)

@@ -1,0 +1,187 @@
+"""Environments of packages: a real uv, a real service of root's, and an index of our own."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.cluster import until
+from tests.support.package_index import Index, a_package_index
+from tests.support.registry import Job, WithUsers, a_service
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+
+
+@pytest.fixture
+def index(reachable: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
+    home = reachable / "home"
+    monkeypatch.setenv("HOME", str(home))
+    with a_package_index(home) as made:
+        for version in ("1.0", "2.0"):
+            made.wheel("framework", version, f"version = {version!r}\n")
+        yield made
+
+
+@pytest.fixture
+def service(reachable: Path, index: Index) -> Iterator[WithUsers]:
+    with a_service(reachable) as made:
+        yield made
+
+
+def ask(
+    service: WithUsers, user: str, command: str, *requirements: str, **more: Any
+) -> tuple[int, Any]:
+    job = {
+        "name": "x", "tenant": user, "command": command,
+        "environment": {"requirements": list(requirements)},
+        "resources": {"cpu": 0.1, "memory": "64MiB"}, **more,
+    }  # fmt: skip
+    return service.ask_as(user, "POST", "/v1/jobs", job)
+
+
+def submitted(service: WithUsers, user: str, command: str, *requirements: str) -> int:
+    status, answer = ask(service, user, command, *requirements)
+    assert status == 201, answer
+    return answer["id"]
+
+
+def finished(service: WithUsers, job: int) -> Job:
+    service.wait_for(job, "succeeded", "failed")
+    return Job(service, job)
+
+
+VERSION = "python -c 'import framework; print(framework.version, framework.__file__)'"
+
+
+def test_two_versions_run_at_the_same_time(service: WithUsers, reachable: Path) -> None:
+    meet = reachable / "meet"
+    meet.mkdir()
+    meet.chmod(0o777)
+    wait = f"touch {meet}/$0; until [ -e {meet}/ann -a -e {meet}/ben ]; do :; done; "
+    jobs = [
+        submitted(service, user, f"set -- x; {wait.replace('$0', user)}{VERSION}", wanted)
+        for user, wanted in (("ann", "framework==1.0"), ("ben", "framework==2.0"))
+    ]
+    found = [finished(service, job).output.split() for job in jobs]
+    assert [words[0] for words in found] == ["1.0", "2.0"]
+    assert found[0][1] != found[1][1]
+
+
+def test_what_is_asked_twice_is_built_once_and_shared(service: WithUsers, index: Index) -> None:
+    first = [submitted(service, user, VERSION, "framework<2") for user in ("ann", "ben", "ann")]
+    places = {finished(service, job).output for job in first}
+    assert len(places) == 1
+    assert sum(path.endswith(".whl") for path in index.asked) == 1
+    again = finished(service, submitted(service, "ben", VERSION, "framework<2"))
+    assert "environment" in again.phases
+    rows = service.ask_as("ann", "GET", "/v1/environments")[1]
+    assert [(row["packages"], row["python"][:2]) for row in rows] == [
+        (["framework==1.0"], "3.")
+    ]
+
+
+def test_no_task_can_write_it_and_nobody_else_sees_it(service: WithUsers) -> None:
+    spoil = "echo x > $VIRTUAL_ENV/x; rm -rf $VIRTUAL_ENV/lib; id -u; "
+    job = finished(service, submitted(service, "ann", spoil + VERSION, "framework"))
+    assert job.output.split()[1] == "2.0"
+    made = list((service.state / "environments/made").iterdir())
+    assert len(made) == 1
+    for path in made[0].rglob("*"):
+        state = path.lstat()
+        assert state.st_uid == 0
+        assert path.is_symlink() or not state.st_mode & 0o022
+    assert not service.ask_as("ben", "GET", "/v1/environments")[1]
+    assert (service.state / "environments/made").stat().st_mode & 0o777 == 0o711
+    key = made[0].name
+    asked = {"requirements": ["framework"], "key": key}
+    status, answer = ask(service, "ben", VERSION, environment=asked)
+    assert status == 201  # resolved anew: of another's key nothing is believed
+    assert service.get(f"/v1/jobs/{answer['id']}")["spec"]["environment"]["key"] == key
+
+
+def test_a_service_killed_in_the_middle_of_a_build_builds_it_anew(
+    service: WithUsers, index: Index
+) -> None:
+    status, answer = ask(service, "ann", VERSION, "framework==1.0")
+    assert status == 201, answer
+    finished(service, answer["id"])
+    index.go.clear()
+    job = submitted(service, "ann", VERSION, "framework==2.0")
+    new = service.state / "environments/new"
+    until(lambda: any(new.glob("*/env")), "a build to begin")
+    service.kill()
+    index.go.set()
+    service.up()
+    assert finished(service, job).output.split()[0] == "2.0"
+    until(lambda: not any(new.iterdir()), "what was half to be gone")
+
+
+def test_a_job_can_be_cancelled_while_its_environment_is_built(
+    service: WithUsers, index: Index
+) -> None:
+    index.go.clear()
+    job = submitted(service, "ann", VERSION, "framework==2.0")
+    new = service.state / "environments/new"
+    until(lambda: any(new.glob("*/env")), "a build to begin")
+    service.ask("POST", f"/v1/jobs/{job}:cancel", {})
+    service.wait_for(job, "cancelled")
+
+
+def test_what_cannot_be_is_told_at_once_in_the_resolvers_words(
+    service: WithUsers, index: Index, reachable: Path
+) -> None:
+    status, answer = ask(service, "ann", VERSION, "framework==3.0")
+    assert status == 422
+    assert "there is no version of framework==3.0" in answer["detail"]
+    status, answer = ask(service, "ann", VERSION, f"framework @ file://{reachable}/x.whl")
+    assert "paths and addresses are not taken" in answer["detail"]
+    ran = reachable / "ran"
+    index.source("sourced", "1.0", f"open({str(ran)!r}, 'w')")
+    status, answer = ask(service, "ann", VERSION, "sourced")
+    assert status == 422, answer
+    assert not ran.exists()
+    status, answer = ask(service, "ann", VERSION, environment={"python": "3.99"})
+    assert "No interpreter found for Python 3.99" in answer["detail"]
+    status, answer = ask(service, "ann", VERSION, "framework", image="busybox")
+    assert status >= 400
+
+
+def test_a_package_that_leads_out_of_its_place_is_refused_or_harmless(
+    service: WithUsers, index: Index
+) -> None:
+    index.wheel("escaping", "1.0", "x = 1\n", more="../../../../../../escaped")
+    job = finished(
+        service, submitted(service, "ann", "python -c 'import escaping'", "escaping")
+    )
+    made = service.state / "environments"
+    outside = [
+        path for path in service.state.parent.rglob("escaped") if made not in path.parents
+    ]
+    assert not outside
+    assert job.state == "succeeded" or "environment" in json.dumps(job.diagnosis)
+
+
+def test_by_the_command_line(service: WithUsers, reachable: Path) -> None:
+    file = reachable / "requirements.txt"
+    file.write_text("framework==1.0  # the old one\n")
+    built = service.allot("env", "build", str(file))
+    assert built.returncode == 0, built.stderr
+    (reachable / "job.yaml").write_text(
+        f"name: j\ntenant: ann\ncommand: {VERSION!r}\n"
+        "environment: {requirements: requirements.txt}\nresources: {cpu: 0.1, memory: 64MiB}\n"
+    )
+    ran = service.allot("submit", "-f", str(reachable / "job.yaml"))
+    assert ran.stdout.startswith("1.0 "), ran.stderr
+    small = ("--cpus", "0.1", "--memory", "64MiB", "--tenant", "ann", "-r", str(file))
+    ran = service.allot("run", "-q", *small, "--", "sh", "-c", VERSION, cwd=reachable)
+    assert ran.stdout.startswith("1.0 "), ran.stderr
+    assert "framework==1.0" in service.allot("show", "last").stdout
+    key = json.loads(service.allot("env", "ls", "--json").stdout)[0]["key"]
+    assert "framework==1.0" in service.allot("env", "show", key[:8]).stdout
+    assert service.allot("env", "rm", key).returncode == 0
+    assert service.allot("env", "ls").stdout == ""
