@@ -267,13 +267,11 @@ def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
     cluster.make("thief", "sleep 1", 1, annotations={"allotment.io/tenant": "own"})
     cluster.make("picky", "sleep 1", 1, spec={"nodeSelector": {"disk": "fast"}})
     cluster.make("giant", "sleep 1", 64)
-    named = {"nodeName": "n1"}
-    cluster.make("pushy", "sleep 8", 2, spec=named)
     cluster.kubernetes.apply(a_pod("foreign", "sleep 1", 1, "no-rights"))
     assert "may be for lab" in cluster.waits_for("thief", "NotAllowed")
     assert "nodeSelector names disk" in cluster.waits_for("picky", "NodeSelector")
     assert "can never start" in cluster.waits_for("giant", "NeverFits")
-    cluster.until_phase("pushy", "Running")
+    cluster.make("pushy", "sleep 10", 2, spec={"nodeName": "n1"})
     used = lambda: (cluster.node("n1").get("others") or {}).get("devices")  # noqa: E731
     until(lambda: used() == [["gpu", 2]], "what it took to be counted as used by others")
     told = cluster.allot("why", "no-rights/foreign")

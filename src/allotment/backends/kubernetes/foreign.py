@@ -44,6 +44,7 @@ MOST_PODS = 10_000
 """Of one gang."""
 MOST_GRACE_S = 3600
 LONGEST_WORD = 253
+LONGEST_SPEC = 32_768
 ARCH_LABEL, OS_LABEL = "kubernetes.io/arch", "kubernetes.io/os"
 
 
@@ -223,6 +224,8 @@ def _hived(pod: Pod, words: Words, rules: Rules) -> Claim:
     if rules.read_hived is None:
         raise Flaw("HiveDNotRead", "HiveD's annotation is not read here")
     name = pod.metadata.name
+    if len(words[HIVED]) > LONGEST_SPEC:  # whoever changes it often has it read as often
+        raise Flaw("HiveDSpec", f"its annotation {HIVED} is longer than {LONGEST_SPEC:,}")
     try:
         spec, leaves = rules.read_hived(words[HIVED].encode(), name)
     except BadInput as error:
