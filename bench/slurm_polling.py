@@ -11,12 +11,12 @@ import os
 import re
 import signal
 import time
-from pathlib import Path
 
 from bench.cluster import Connection, until
 from bench.figures import Figure
 from bench.on_slurm import a_folder, a_service, cpu_s, is_possible, nodes_of
 from tests.support.slurm import Slurm, a_slurm
+from tests.support.slurm_boot import processes
 
 JOBS = int(os.environ.get("ALLOT_BENCH_JOBS", "2000"))
 NODES = 4
@@ -50,14 +50,14 @@ def main() -> list[Figure]:
 def _start_all(slurm: Slurm, connection: Connection) -> None:
     spec = {"name": "bench", "command": "sleep 3600", "resources": {"cpu": 1, "memory": "1MiB"}}
     body = json.dumps(spec).encode()
-    until_s, given, ended = time.monotonic() + STARTED_S, 0, set[int]()
-    while len(ended) < JOBS:
-        while given < min(JOBS, len(ended) + AT_ONCE):
+    until_s, given, ended = time.monotonic() + STARTED_S, 0, 0
+    while ended < JOBS:
+        while given < min(JOBS, ended + AT_ONCE):
             connection.submit(body)
             given += 1
-        ended |= _end_processes(slurm)
+        ended += _end_processes(slurm)
         if time.monotonic() > until_s:
-            raise TimeoutError(f"{len(ended)} of {JOBS} jobs began in {STARTED_S} s")
+            raise TimeoutError(f"{ended} of {JOBS} jobs began in {STARTED_S} s")
     until(lambda: len(_running(slurm)) == JOBS, "Slurm to say so", 60)
 
 
@@ -65,23 +65,23 @@ def _running(slurm: Slurm) -> list[str]:
     return slurm.say("squeue", "-h", "-t", "running", "-o", "%i").split()
 
 
-def _end_processes(slurm: Slurm) -> set[int]:
-    """End the processes of jobs that have begun, and Slurm's own; return the pids of these."""
-    ended: set[int] = set()
+def _end_processes(slurm: Slurm) -> int:
+    """End the processes of jobs that have begun, and Slurm's own; return of how many."""
+    ended = 0
+    children: dict[int, list[int]] = {}
+    for pid, parent in processes():
+        children.setdefault(parent, []).append(pid)
     for step in slurm.steps():
-        with contextlib.suppress(OSError, ValueError):
-            (first,) = _children(step)
-            (command,) = _children(first)
-            if Path(f"/proc/{command}/comm").read_text() == "sleep\n":
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            (first,) = children[step]
+            (command,) = children[first]
+            if os.getsid(command) == command:  # It has begun.
                 os.kill(step, signal.SIGSTOP)
-                for pid in (first, command, step):
-                    os.kill(pid, signal.SIGKILL)
-                ended.add(step)
+                os.kill(first, signal.SIGKILL)
+                os.killpg(command, signal.SIGKILL)
+                os.kill(step, signal.SIGKILL)
+                ended += 1
     return ended
-
-
-def _children(pid: int) -> list[int]:
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _minute(slurm: Slurm, connection: Connection, pid: int) -> list[Figure]:

@@ -141,7 +141,7 @@ class Chaos:
         self.slurm.say("scontrol", "update", f"nodename={node}", "state=resume")
 
     def _reboot(self) -> None:
-        until(lambda: bool(self._with_gangs()), "a gang to run")
+        until(lambda: bool(self._with_gangs()), "a gang to run", DRAINED_S)
         reboot(self.slurm, self.rng.choice(self._with_gangs() or ["n1"]))
 
     def _with_gangs(self) -> list[str]:
@@ -155,7 +155,7 @@ class Chaos:
             self.slurm.say("scancel", self.rng.choice(self.cluster.slurm_jobs()))
 
     def _runner(self) -> None:
-        until(lambda: bool(runners(self.cluster.state)), "a node to be held")
+        until(lambda: bool(runners(self.cluster.state)), "a node to be held", DRAINED_S)
         with contextlib.suppress(ProcessLookupError, IndexError):
             os.kill(self.rng.choice(runners(self.cluster.state)), signal.SIGKILL)
 

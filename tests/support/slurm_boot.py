@@ -27,7 +27,7 @@ def _on(slurm: Slurm, name: str) -> list[int]:
     """
     log = str(slurm.folder / f"slurmd.{name}.log")
     steps = [pid for pid in slurm.steps() if log in _open_files(pid)]
-    parents = dict(_parents())
+    parents = dict(processes())
     inside = set(steps)
     while more := {pid for pid, parent in parents.items() if parent in inside} - inside:
         inside |= more
@@ -36,7 +36,7 @@ def _on(slurm: Slurm, name: str) -> list[int]:
     return [*steps, *sorted(inside.difference(steps))]
 
 
-def _parents() -> Iterator[tuple[int, int]]:
+def processes() -> Iterator[tuple[int, int]]:
     """Go through all processes that live, with the parent of each."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():

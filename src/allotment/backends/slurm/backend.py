@@ -75,7 +75,9 @@ from allotment.service.ports import (
 
 log = structlog.get_logger("allot.slurm")
 
-LOOK_EVERY_S = 0.5
+LOOK_EVERY_S = 0.1
+"""How often the tasks are looked at of which something may be new."""
+STEP_EVERY_S = 0.5
 ASK_EVERY_S = 4.0
 """How often Slurm is asked for all jobs, while there are any of ours."""
 FIRST_S = 3.0
@@ -198,8 +200,8 @@ class SlurmBackend:
             asyncio.create_task(forever(step, every_s, what))
             for step, every_s, what in (
                 (self._look_over, LOOK_EVERY_S, "tasks on Slurm"),
-                (self._keep_asking, LOOK_EVERY_S, "Slurm's jobs"),
-                (self._keep_watching, LOOK_EVERY_S, "Slurm's nodes"),
+                (self._keep_asking, STEP_EVERY_S, "Slurm's jobs"),
+                (self._keep_watching, STEP_EVERY_S, "Slurm's nodes"),
             )
         ]
 
