@@ -156,11 +156,14 @@ def test_tasks_are_the_ranks_of_one_ring_by_pmix(on_mpi: OnSlurm) -> None:
 def test_a_killed_rank_ends_all_others_on_both_nodes(on_mpi: OnSlurm) -> None:
     job = on_mpi.submit(ranked(on_mpi, f"{program(on_mpi)} stay", retry=0))
     until(lambda: "rank 3 of 4" in on_mpi.output(job), "all ranks")
-    subprocess.run(["kill", "-9", ranks(on_mpi)[-1]], check=True)
+    pid = ranks(on_mpi)[-1]
+    variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
+    (rank,) = (int(each[5:]) for each in variables if each.startswith("RANK="))
+    subprocess.run(["kill", "-9", pid], check=True)
     on_mpi.wait_for(job, "failed")
     attempts = on_mpi.job(job)["attempts"]
     assert len(attempts) == 1  # The program is at fault, not the platform: no second try.
-    assert attempts[0]["tasks"][-1]["exit"]["signal"] == 9
+    assert attempts[0]["tasks"][rank]["exit"]["signal"] == 9
     until(lambda: not ranks(on_mpi), "all ranks to end")
     until(lambda: not on_mpi.slurm_jobs(), "Slurm to be empty")
 
