@@ -13,21 +13,21 @@ from allotment.backends.local.runner.cgroup import JOIN, RUNNER
 from allotment.backends.local.runner.cgroup_v2 import GroupV2
 from allotment.backends.local.runner.surroundings import Limits
 from tests.integration.local.harness import Runner, a_runner, groups_of, until
+from tests.support.cgroup2 import a_cgroup2
 from tests.support.patience import PATIENCE_S
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.may_skip("few machines have both versions, or only the second"),
-]
+pytestmark = [pytest.mark.needs_root]
 
 
 @pytest.fixture
-def group() -> Iterator[GroupV2]:
-    mounts = hierarchy.find_mounts(procfs.read("/proc/self/mountinfo"))
-    places = [mount.path for mount in mounts if not mount.controllers]
-    if not places:
-        pytest.skip("needs version 2 of control groups mounted")
-    base = Path(places[0]) / f"allot-test-{os.getpid()}"
+def root() -> Iterator[Path]:
+    with a_cgroup2() as path:
+        yield path
+
+
+@pytest.fixture
+def group(root: Path) -> Iterator[GroupV2]:
+    base = root / f"allot-test-{os.getpid()}"
     (base / RUNNER).mkdir(parents=True)
     made = GroupV2(str(base), [], "1.1.worker.0")
     made.create(Limits(0, False, 0, 0))
@@ -104,11 +104,9 @@ launcher.start(sys.argv[1])
 
 
 @pytest.fixture
-def on_v2() -> Iterator[Runner]:
+def on_v2(root: Path) -> Iterator[Runner]:
     """A launcher whose groups are of version 2, here without any controller."""
-    mounts = hierarchy.find_mounts(procfs.read("/proc/self/mountinfo"))
-    if all(mount.controllers for mount in mounts):
-        pytest.skip("needs version 2 of control groups mounted")
+    assert root
     with a_runner(program=["-c", START_ON_V2]) as made:
         yield made
 

@@ -4,13 +4,13 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from allotment.backends.local.runner import hierarchy, layout, procfs
+from allotment.backends.local.runner import layout, procfs
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import Runner, Task, a_runner, alive, groups_of, until
+from tests.support.cgroup2 import a_cgroup2
 
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
 HASTY = """
@@ -40,20 +40,17 @@ def a_marked_task(runner: Runner, kind: str, **fields: object) -> tuple[Task, st
 @contextmanager
 def frozen(pid: int) -> Iterator[None]:
     """Keep a process from running, by a group of its own: no SIGCONT wakes it."""
-    mounts = hierarchy.find_mounts(procfs.read("/proc/self/mountinfo"))
-    places = [mount.path for mount in mounts if not mount.controllers]
-    if not places:
-        pytest.skip("needs version 2 of control groups mounted")
-    group = Path(places[0]) / f"allot-test-{os.getpid()}"
-    group.mkdir()
-    try:
-        (group / "cgroup.procs").write_text(str(pid))
-        (group / "cgroup.freeze").write_text("1")
-        until(lambda: "frozen 1" in (group / "cgroup.events").read_text(), "the freeze")
-        yield
-    finally:
-        until(lambda: not (group / "cgroup.procs").read_text(), "the group to be empty")
-        group.rmdir()
+    with a_cgroup2() as root:
+        group = root / f"allot-test-{os.getpid()}"
+        group.mkdir()
+        try:
+            (group / "cgroup.procs").write_text(str(pid))
+            (group / "cgroup.freeze").write_text("1")
+            until(lambda: "frozen 1" in (group / "cgroup.events").read_text(), "the freeze")
+            yield
+        finally:
+            until(lambda: not (group / "cgroup.procs").read_text(), "the group to be empty")
+            group.rmdir()
 
 
 @ALL_KINDS
@@ -78,7 +75,6 @@ def test_a_stopped_supervisor_of_an_earlier_launcher_is_woken(hasty: Runner) -> 
 
 @pytest.mark.needs_root
 @pytest.mark.may_skip("few machines have both versions, or only the second")
-@ALL_KINDS
 def test_who_does_not_obey_is_ended_with_its_task(hasty: Runner, kind: str) -> None:
     task, marker = a_marked_task(hasty, kind)
     with frozen(task.phase("running")["supervisor_pid"]):
