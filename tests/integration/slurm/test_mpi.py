@@ -154,7 +154,7 @@ def test_tasks_are_the_ranks_of_one_ring_by_pmix(on_mpi: OnSlurm) -> None:
 
 
 def test_a_killed_rank_ends_all_others_on_both_nodes(on_mpi: OnSlurm) -> None:
-    job = on_mpi.submit(ranked(on_mpi, f"{program(on_mpi)} stay", retry=0))
+    job = on_mpi.submit(ranked(on_mpi, f"exec {program(on_mpi)} stay", retry=0))
     until(lambda: "rank 3 of 4" in on_mpi.output(job), "all ranks")
     pid = ranks(on_mpi)[-1]
     variables = Path(f"/proc/{pid}/environ").read_text().split("\0")
