@@ -22,6 +22,8 @@ JOBS = int(os.environ.get("ALLOT_BENCH_JOBS", "2000"))
 NODES = 4
 MINUTE_S = 60
 STARTED_S = 900
+NO_PINGS = "SlurmdTimeout=0\n"
+"""By which nodes would be found not to run what they did."""
 AT_ONCE = 40
 """More would wait for their turn on so few processors, and be given up."""
 RPC = re.compile(r"^\s+(\w+)\s*\(\s*\d+\) count:(\d+)", re.MULTILINE)
@@ -32,7 +34,7 @@ NOT_OURS = {"MESSAGE_NODE_REGISTRATION_STATUS", "REQUEST_STATS_INFO"}
 def main() -> list[Figure]:
     if not is_possible():
         return []
-    with a_folder() as folder, a_slurm(NODES, 1, cpus=JOBS // NODES) as slurm:
+    with a_folder() as folder, a_slurm(NODES, 1, NO_PINGS, cpus=JOBS // NODES) as slurm:
         config = (
             nodes_of(slurm) + f"tenants: {{bench: {{}}}}\nlimits: {{keep_finished: {JOBS}}}\n"
         )

@@ -192,7 +192,7 @@ class Held(OnSlurm):
         ),
         (
             Held,
-            ("runner", "service", "reboot", "scancel", "slurmctld", "slurmd", "node down"),
+            ("runner", "service", "scancel", "slurmctld", "slurmd", "node down", "reboot"),
             FAULTS // 3,
         ),
     ],
