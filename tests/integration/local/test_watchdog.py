@@ -74,7 +74,7 @@ def test_a_stopped_supervisor_of_an_earlier_launcher_is_woken(hasty: Runner) -> 
 
 
 @pytest.mark.needs_root
-@pytest.mark.may_skip("few machines have both versions, or only the second")
+@ALL_KINDS
 def test_who_does_not_obey_is_ended_with_its_task(hasty: Runner, kind: str) -> None:
     task, marker = a_marked_task(hasty, kind)
     with frozen(task.phase("running")["supervisor_pid"]):
