@@ -21,6 +21,8 @@ from tests.support.slurm_boot import processes
 JOBS = int(os.environ.get("ALLOT_BENCH_JOBS", "2000"))
 NODES = 4
 MINUTE_S = 60
+SETTLED_S = 80
+"""By then they are looked at as seldom as all that run for long."""
 STARTED_S = 900
 NO_PINGS = "SlurmdTimeout=0\n"
 """By which nodes would be found not to run what they did."""
@@ -88,7 +90,7 @@ def _end_processes(slurm: Slurm) -> int:
 
 def _minute(slurm: Slurm, connection: Connection, pid: int) -> list[Figure]:
     until(lambda: _count(connection) == JOBS, "the service to say so", 60)
-    time.sleep(10)  # What the starts left to do is done.
+    time.sleep(SETTLED_S)
     asked, used, began = _requests(slurm), cpu_s(pid), time.monotonic()
     time.sleep(MINUTE_S)
     took = time.monotonic() - began
