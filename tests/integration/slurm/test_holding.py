@@ -203,6 +203,7 @@ def test_others_get_an_idle_node_and_it_is_asked_for_in_slurms_queue(
     play(story)
 
 
+@pytest.mark.slow
 def test_a_runner_that_hears_nothing_for_its_lease_ends_its_tasks(
     slurm: Slurm, folder: Path, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,10 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl", 
 OTHER = "games"
 
 
-@pytest.fixture(scope="module", params=[Piloted, OfAUser], ids=["root's", "a user's"])
+WHOSE = [Piloted, pytest.param(OfAUser, marks=pytest.mark.slow)]
+
+
+@pytest.fixture(scope="module", params=WHOSE, ids=["root's", "a user's"])
 def cluster(request: pytest.FixtureRequest, slurm: Slurm) -> Iterator[Piloted]:
     with a_shared_folder() as made:
         running = request.param(made / "state", slurm)
