@@ -254,7 +254,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         data_dir=shape.data,
         code_dir=shape.code if isinstance(shape.code, str) else "",
         environment=_environment(shape.environment) if shape.environment else None,
-        code=_code(shape.code) if isinstance(shape.code, CodeShape) else None,
+        code=None if isinstance(shape.code, str) else _code(shape.code),
         output_dir=shape.output,
         retry=shape.retry,
         max_run_ms=Millis(shape.max_run_time),
@@ -289,12 +289,12 @@ def _role(name: str, role: RoleShape | JobShape, mpi: Mpi) -> TaskRole:
         arch=role.arch,
         ports=_ports(role.ports),
         # A job's own `retry` stands for all its roles; only a role in `roles` overrides it.
-        retry=role.retry if isinstance(role, RoleShape) else None,
+        retry=role.retry if type(role) is RoleShape else None,
         completion=Completion(role.completion.min_failed, enough),
         group=role.groups.size if role.groups else 0,
         group_within=role.groups.within if role.groups else "",
-        least=role.needed if isinstance(role.count, CountShape) else 0,
-        elastic=isinstance(role.count, CountShape) and role.count.elastic,
+        least=0 if isinstance(role.count, int) else role.needed,
+        elastic=False if isinstance(role.count, int) else role.count.elastic,
         by_default=left_out(role.resources),
     )
 

@@ -16,6 +16,7 @@ from pydantic import (
     Tag,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -100,6 +101,12 @@ class ResourcesShape(Shape):
             if not self.gpu and getattr(self, key):
                 raise Amiss("says which GPU, and `gpu` is 0", "add gpu: 1", at=(key,))
         return self
+
+
+NO_KEYS: JsonDict = {"default": {}}
+NO_ITEMS: JsonDict = {"default": []}
+"""What the schema says of fields made by a factory: a default that is no constant costs
+pydantic a deep copy for each job."""
 
 
 class CountShape(Shape):
@@ -188,12 +195,12 @@ class RoleParts(Shape):
     @property
     def most(self) -> int:
         """How many tasks there are at most."""
-        return self.count.max if isinstance(self.count, CountShape) else self.count
+        return self.count if isinstance(self.count, int) else self.count.max
 
     @property
     def needed(self) -> int:
         """How many tasks there are at least."""
-        return self.count.min if isinstance(self.count, CountShape) else self.count
+        return self.count if isinstance(self.count, int) else self.count.min
 
     @model_validator(mode="after")
     def _groups_without_a_rest(self) -> "RoleParts":
@@ -383,8 +390,12 @@ class JobShape(RoleParts):
     queue: Name = "default"
     priority: PriorityWord = Priority.NORMAL
     image: Line = ""
-    env: dict[Variable, EnvValue] = Field(default={}, examples=["{LR: 0.1}"])
-    secrets: dict[Variable, Secret] = Field(default={}, examples=["{TOKEN: {from_env: TOKEN}}"])
+    env: dict[Variable, EnvValue] = Field(
+        default_factory=dict, json_schema_extra=NO_KEYS, examples=["{LR: 0.1}"]
+    )
+    secrets: dict[Variable, Secret] = Field(
+        default_factory=dict, json_schema_extra=NO_KEYS, examples=["{TOKEN: {from_env: TOKEN}}"]
+    )
     roles: Annotated[dict[Name, RoleShape], BeforeValidator(_some_role)] | None = Field(
         default=None, examples=["{main: {command: python train.py}}"]
     )
@@ -401,9 +412,13 @@ class JobShape(RoleParts):
     max_queue_time: TimeLimit = NEVER
     deadline: TimeLimit = NEVER
     checkpoint: CheckpointShape | None = Field(default=None, examples=["{dir: ckpt}"])
-    depends_on: list[DependsOn] = Field(default=[], examples=["[12, {job: 13, end: any}]"])
+    depends_on: list[DependsOn] = Field(
+        default_factory=list, json_schema_extra=NO_ITEMS, examples=["[12, {job: 13, end: any}]"]
+    )
     grid: dict[Variable, GridValues] = Field(
-        default={}, examples=["{lr: [0.1, 0.01], seed: 1..5}"]
+        default_factory=dict,
+        json_schema_extra=NO_KEYS,
+        examples=["{lr: [0.1, 0.01], seed: 1..5}"],
     )
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])
     hold_on_failure: Hold = Millis(0)
@@ -416,7 +431,7 @@ class JobShape(RoleParts):
     mpi: MpiWord = Field(default=Mpi.NONE, examples=["pmix"])
     opportunistic: Truth = False
     labels: Annotated[dict[LabelKey, LabelValue], AfterValidator(not_too_many)] = Field(
-        default={}, examples=["{team: vision}"]
+        default_factory=dict, json_schema_extra=NO_KEYS, examples=["{team: vision}"]
     )
     dialect: DialectWord = Dialect.NATIVE
     """Which form's extra variables the tasks get; for jobs that were read from another."""

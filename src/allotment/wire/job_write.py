@@ -53,10 +53,15 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_length("hold_on_failure", spec.hold_on_failure_ms),
         **({} if spec.preemptible else {"preemptible": False}),
         **_unless(on_eviction=spec.on_eviction.value),
-        **_unless(within=spec.within, prefer=spec.prefer),
-        **_unless(pin=spec.pin, engine=spec.engine, opportunistic=spec.opportunistic),
-        **_unless(mpi=spec.mpi.value),
-        **_unless(labels=dict(spec.labels)),
+        **_unless(
+            within=spec.within,
+            prefer=spec.prefer,
+            pin=spec.pin,
+            engine=spec.engine,
+            opportunistic=spec.opportunistic,
+            mpi=spec.mpi.value,
+            labels=dict(spec.labels),
+        ),
         **({} if spec.dialect is Dialect.NATIVE else {"dialect": spec.dialect.value}),
         **({"batch": _batch(spec.batch)} if spec.batch else {}),
     }
@@ -98,8 +103,10 @@ def _resources(role: TaskRole) -> Written:
     """Write what its owner named; what the service chose, it chooses again."""
     need = role.resources
     named = {"cpu": write_milli(need.cpu_milli), "memory": write_size(need.memory)}
+    for part in role.by_default:
+        named.pop(part, None)
     return {
-        **{part: amount for part, amount in named.items() if part not in role.by_default},
+        **named,
         **_unless(gpu=write_milli(need.gpu_milli), gpu_type=list(role.gpu_types)),
         **({"gpu_memory": write_size(need.gpu_memory)} if need.gpu_memory else {}),
         **({"disk": write_size(need.disk)} if need.disk else {}),
