@@ -12,7 +12,7 @@ import re
 import signal
 import time
 
-from bench.cluster import Connection, until
+from bench.cluster import BenchCluster, Connection, until
 from bench.figures import Figure
 from bench.on_slurm import a_folder, a_service, cpu_s, is_possible, nodes_of
 from tests.support.slurm import Slurm, a_slurm
@@ -44,7 +44,7 @@ def main() -> list[Figure]:
             connection = cluster.connect()
             _start_all(slurm, connection)
             try:
-                return _minute(slurm, connection, cluster.pid)
+                return _minute(slurm, cluster)
             finally:
                 connection.close()
                 os.kill(cluster.pid, signal.SIGKILL)
@@ -88,14 +88,14 @@ def _end_processes(slurm: Slurm) -> int:
     return ended
 
 
-def _minute(slurm: Slurm, connection: Connection, pid: int) -> list[Figure]:
-    until(lambda: _count(connection) == JOBS, "the service to say so", 60)
+def _minute(slurm: Slurm, cluster: BenchCluster) -> list[Figure]:
+    until(lambda: _count(cluster) == JOBS, "the service to say so", 60)
     time.sleep(SETTLED_S)
-    asked, used, began = _requests(slurm), cpu_s(pid), time.monotonic()
+    asked, used, began = _requests(slurm), cpu_s(cluster.pid), time.monotonic()
     time.sleep(MINUTE_S)
     took = time.monotonic() - began
-    used, asked = cpu_s(pid) - used, _requests(slurm) - asked
-    if len(_running(slurm)) != JOBS or _count(connection) != JOBS:
+    used, asked = cpu_s(cluster.pid) - used, _requests(slurm) - asked
+    if len(_running(slurm)) != JOBS or _count(cluster) != JOBS:
         raise RuntimeError("not all jobs ran for all of the time")
     return [
         Figure(
@@ -109,9 +109,11 @@ def _minute(slurm: Slurm, connection: Connection, pid: int) -> list[Figure]:
     ]
 
 
-def _count(connection: Connection) -> int:
+def _count(cluster: BenchCluster) -> int:
     time.sleep(0.2)
+    connection = cluster.connect()  # One that is idle for long is closed.
     _, said = connection.ask("GET", "/metrics")
+    connection.close()
     return sum(int(float(found)) for found in RUNNING.findall(said.decode()))
 
 
