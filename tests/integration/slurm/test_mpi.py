@@ -114,6 +114,15 @@ def test_a_cancelled_job_ends_with_all_its_ranks(on_mpi: OnSlurm) -> None:
     until(lambda: not on_mpi.slurm_jobs(), "Slurm to be empty")
 
 
+def test_mpirun_of_a_user_starts_ranks_on_the_other_node(on_mpi: OnSlurm) -> None:
+    command = COMMAND.format(ring=program(on_mpi)).replace("--allow-run-as-root", "")
+    role = ("-n", "2", "-c", "3", "--gpus", "2", "--mpi", "mpirun")
+    done = as_nobody(on_mpi, "run", *role, "--", "sh", "-c", command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line for line in done.stdout.splitlines() if "rank" in line]
+    assert sorted(line.split()[-3] for line in lines) == ["n1", "n1", "n2", "n2"]
+
+
 # ── tasks that are ranks ────────────────────────────────────────────────────────────────
 
 

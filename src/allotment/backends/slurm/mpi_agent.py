@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from itertools import count, takewhile
 from pathlib import Path
 
 
@@ -42,11 +43,14 @@ def main(words: list[str]) -> int:
 
 
 def jobs_of(tasks: Path, hostfile: Path) -> dict[str, str]:
-    """Return the Slurm job of the first task on each node, by its name and its address."""
+    """Return the Slurm job of the first task on each node, by its name and its address.
+
+    Users may pass through the folder of all tasks, not list it: so it is gone through by number.
+    """
     jobs: dict[str, str] = {}
-    for folder in sorted(tasks.glob("[0-9]*"), key=lambda each: each.name.zfill(9)):
+    for folder in takewhile(Path.is_dir, (tasks / str(index) for index in count())):
         status = folder / "status.json"
-        if folder.is_dir() and status.exists():
+        if status.exists():
             told = json.loads(status.read_bytes())
             jobs.setdefault(told["node"], told["engine_job"])
     addresses = [line.split()[0] for line in hostfile.read_text().splitlines() if line.split()]
