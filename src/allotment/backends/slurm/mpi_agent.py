@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
 def jobs_of(tasks: Path, hostfile: Path) -> dict[str, str]:
     """Return the Slurm job of the first task on each node, by its name and its address.
 
-    Users may pass through the folder of all tasks, not list it: so it is gone through by number.
+    Users may pass through the folder of all tasks, not list it: so it goes by number.
     """
     jobs: dict[str, str] = {}
     for folder in takewhile(Path.is_dir, (tasks / str(index) for index in count())):
