@@ -25,9 +25,11 @@ def evicted_for(state: State, job: JobRecord) -> str:
     if other is None:
         return ""
     mine, theirs = job.spec, other.spec
+    if other is job:
+        return "A better place became free, and it goes on there."
     if took_turn(state, job.id, other.id):
         return f"Its turn was over, and job {other.id} of its queue had its own."
-    if state.cluster.rescheduler is not None and not state.cluster.slices:
+    if _ranks_displace(state):
         return f"Its place went to job {other.id}, which comes before it in the job order."
     if mine.tenant != theirs.tenant and job.attempts[-1].suspended_at:
         return (
@@ -50,6 +52,16 @@ def took_turn(state: State, one: JobId, other: JobId) -> bool:
     jobs = [state.jobs.get(job) for job in (one, other)]
     lines = {(job.spec.tenant, job.spec.queue) for job in jobs if job is not None}
     return None not in jobs and len(lines) == 1 and lines <= state.cluster.slices.keys()
+
+
+def _ranks_displace(state: State) -> bool:
+    """Whether gangs make way by their ranks alone: in simulations, where no queue says how."""
+    cluster = state.cluster
+    return cluster.rescheduler is not None and not any(
+        queue.time_slice_ms or queue.migrates
+        for tenant in cluster.tenants.values()
+        for queue in tenant.queues
+    )
 
 
 def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:

@@ -7,6 +7,8 @@ from allotment.core.commit import refusal
 from allotment.core.gang import ReservedPlace
 from allotment.core.plan import Evict
 from allotment.engine.engine import Engine
+from allotment.engine.evicted import evicted_for, for_whom
+from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.ids import JobId, NodeId
@@ -18,7 +20,7 @@ from allotment.model.spec import GiveWay
 from allotment.model.tenancy import QueueOrder, Tenant
 from allotment.policies.rescheduling.migrating import EVERY, migrating
 from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_node, a_tenant
-from tests.support.world import World
+from tests.support.world import FAILED, World
 
 
 def us(devices: float, *, migrates: bool = True) -> Tenant:
@@ -213,3 +215,32 @@ def test_the_committer_refuses_a_place_that_is_not_free() -> None:
 
     assert not told(0)
     assert told(1)
+
+
+def test_it_is_said_for_what_a_gang_goes() -> None:
+    world, job = lone_and_fuller()
+    world.all_save()
+    world.later(SECOND)
+    told = evicted_for(world.state, world.job(job))
+    assert told == "A better place became free, and it goes on there."
+
+
+def test_beside_migration_an_owner_is_named_as_such() -> None:
+    world = Moving(nodes=1, devices=4)
+    world.do(c.ApplyConfig(a_config(us(0), a_tenant("owner", 4), devices=4)))
+    guest = world.started(a_job().gpus(4))
+    owner = world.submit(a_job().gpus(4).of("owner"))
+    world.cycle()
+    told = evicted_for(world.state, world.job(guest))
+    assert told == f"It borrowed, and tenant owner reclaimed its guarantee for job {owner}."
+
+
+def test_what_an_evicted_task_is_told_names_the_job() -> None:
+    world, job = lone_and_fuller()
+    world.all_save()
+    world.later(SECOND)
+    record, evicted = world.job(job), BY_STOP[StopCause.EVICTED]
+    named = for_whom(world.state, record, evicted)
+    assert named == replace(evicted, cause="A better place became free, and it goes on there.")
+    assert for_whom(world.state, record, FAILED) == FAILED
+    assert for_whom(world.state, record, None) is None
