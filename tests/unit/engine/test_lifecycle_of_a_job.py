@@ -5,6 +5,7 @@ import pytest
 
 from allotment.model import commands as c
 from allotment.model import effects as f
+from allotment.model import events as e
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId
@@ -259,6 +260,24 @@ def test_hold_release_and_cancel(world: World) -> None:
     assert world.is_(job) is S.CANCELLED
     with pytest.raises(Rejected, match="is cancelled"):
         world.do(c.CancelJob(job))
+
+
+def test_who_cancels_again_after_a_second_waits_for_no_grace(world: World) -> None:
+    job = world.submit(a_job())
+    world.cycle()
+    world.runs(job)
+    world.do(c.CancelJob(job))
+
+    def signals() -> list[str]:
+        asked = [record.event for record in world.log]
+        return [event.signal for event in asked if isinstance(event, e.StopRequested)]
+
+    world.wait(999)
+    world.do(c.CancelJob(job))
+    assert signals() == ["TERM"]
+    world.wait(1)
+    world.do(c.CancelJob(job))
+    assert signals() == ["TERM", "KILL"]
 
 
 def test_suspension_frees_devices_and_keeps_memory(world: World) -> None:
