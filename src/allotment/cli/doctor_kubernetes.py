@@ -70,6 +70,7 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
         found.append(Finding("namespace", Level.BAD, text, MANIFESTS))
     missing = [right for right in RIGHTS if not await client.may(right)]
     found += rights_findings(missing, len(RIGHTS), client.namespace)
+    found += unseen_findings(missing, [namespace for namespace, _ in setup.namespaces])
     for namespace, _ in setup.namespaces:
         there = client.within(namespace)
         lacking = [right for right in FOREIGN if not await there.may(right)]
@@ -118,6 +119,16 @@ def rights_findings(
         level = Level.BAD if right.is_needed else Level.WARN
         where = "" if right.everywhere else f" in namespace {namespace}"
         yield Finding("rights", level, f"no right to {right}{where}: {right.use}", advice)
+
+
+def unseen_findings(
+    missing: Sequence["Right"], namespaces: Sequence[str]
+) -> Iterator[Finding]:
+    """Return that pods of others are to be placed, and are not seen."""
+    for right in missing:
+        if namespaces and right.everywhere and right.resource == "pods":
+            text = f"no right to {right}: pods of {', '.join(namespaces)} are not placed"
+            yield Finding("rights", Level.BAD, text, MANIFESTS)
 
 
 def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:

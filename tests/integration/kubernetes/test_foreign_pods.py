@@ -277,6 +277,10 @@ def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
     told = cluster.allot("why", "no-rights/foreign")
     for right in ("create pods/binding", "create pods/eviction"):
         assert right in " ".join((told.stdout + told.stderr).split())
+    said = cluster.allot("doctor").stdout
+    assert "no right to create pods/binding in namespace no-rights" in said
+    assert "create rolebinding allotment -n no-rights" in said
+    assert f"that are needed, namespace {HERE}" in said
     cluster.kubernetes.apply(a_pod("unasked", "sleep 1", 1, "elsewhere"))
     until(
         lambda: (

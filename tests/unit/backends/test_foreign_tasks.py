@@ -21,7 +21,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import Offered
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
-from tests.support.kube_api import LOST, KubeApi
+from tests.support.kube_api import ALL_PODS, LOST, PODS, KubeApi
 from tests.support.patience import PATIENCE_S
 
 TEAM = "/api/v1/namespaces/team/pods"
@@ -258,3 +258,20 @@ async def test_after_a_restart_tasks_are_tasks_and_those_that_are_gone_have_ende
         (offer,) = await backend.next_offers()
         assert offer.spec.offered == (waits,)
     assert world.asks("POST", f"{TEAM}/here/binding") == 1
+
+
+@in_loop
+async def test_while_only_our_own_pods_may_be_listed_no_others_are_taken_for_gone(
+    world: World,
+) -> None:
+    pod = world.offer("one")
+    world.offer("waits")
+    async with world.service() as backend:
+        await backend.launch(the_gang(pod))
+        offers = [each for each in await backend.next_offers() if each.spec.offered != (pod,)]
+    world.api.forbids.add(("GET", ALL_PODS))
+    async with world.service({key_of(0): pod}) as backend:
+        await until(lambda: world.asks("GET", PODS))
+        assert not world.seen(Seen.ENDED)
+        assert [each.key for each in await backend.observe([key_of(0)])] == [key_of(0)]
+        assert [backend.is_offered(each.key) for each in offers] == [None]

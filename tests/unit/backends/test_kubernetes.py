@@ -26,7 +26,7 @@ from allotment.backends.kubernetes.request import (
 from allotment.backends.kubernetes.rights import RIGHTS
 from allotment.backends.kubernetes.status import Told, hindrance, report
 from allotment.backends.kubernetes.usage import Use, use_of
-from allotment.cli.doctor_kubernetes import rights_findings, version_finding
+from allotment.cli.doctor_kubernetes import rights_findings, unseen_findings, version_finding
 from allotment.model.diagnosis import RetryClass
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
@@ -422,6 +422,14 @@ def test_rights_that_are_missing_are_named_one_by_one() -> None:
     assert [finding.level for finding in found] == ["bad", "warn"]
     assert "no right to list nodes: finding nodes" in found[0].text
     assert "no right to get pods/exec in namespace ns" in found[1].text
+
+
+def test_pods_of_others_that_may_not_be_listed_are_a_finding() -> None:
+    assert list(unseen_findings(RIGHTS, [])) == []
+    found = list(unseen_findings(RIGHTS, ["team-a", "team-b"]))
+    assert [finding.level for finding in found] == ["bad", "bad"]
+    wanted = "no right to list pods in all namespaces: pods of team-a, team-b are not placed"
+    assert found[0].text == wanted
 
 
 @pytest.mark.parametrize(

@@ -467,7 +467,7 @@ class KubernetesBackend:
         return await self._finder.next()
 
     def is_offered(self, offer: str) -> bool | None:
-        return self._finder.is_offered(offer) if self._cluster.is_listed else None
+        return self._finder.is_offered(offer) if self._cluster.sees_all else None
 
     def end_offer(self, offer: str) -> None:
         self._finder.gangs.end(offer)

@@ -33,7 +33,7 @@ class Cluster:
     """What was heard of a cluster. `on_pod` is told of each of our pods that changed, and
     whether it is gone; `on_nodes` that something of nodes or of others' pods did. `on_foreign`
     is told of pods of others that are for us to place, and says whether one is a task of ours;
-    `on_list`, which pods there are, by uid."""
+    `on_list`, which pods there are in all namespaces, by uid."""
 
     def __init__(
         self,
@@ -53,12 +53,14 @@ class Cluster:
         self.pods: dict[str, Pod] = {}
         """Ours, by their uid."""
         self.is_listed = False
-        """Whether it is known which pods there are."""
+        """Whether it is known which pods of our namespace there are."""
+        self.sees_all = False
+        """Whether pods of all namespaces are heard of: one that is not there is gone."""
         self._others: dict[str, Others] = {}
         self._by_node: dict[str, set[str]] = {}
         own = f"/api/v1/namespaces/{client.namespace}/pods"
         self.wide = Watch(client, "/api/v1/pods", Pod, self._all_pods, self._pod)
-        self.narrow = Watch(client, own, Pod, self._all_pods, self._pod)
+        self.narrow = Watch(client, own, Pod, self._take_list, self._pod)
         self.node_watch = Watch(client, "/api/v1/nodes", KubeNode, self._all_nodes, self._node)
         self._running: list[asyncio.Task[None]] = []
 
@@ -76,6 +78,7 @@ class Cluster:
         told = ""
         while True:
             await self.wide.run_until_refused()
+            self.sees_all = False
             if self.wide.refused != told:
                 told = self.wide.refused
                 # What pods of other namespaces take is not counted; ours are heard of.
@@ -106,6 +109,11 @@ class Cluster:
         return pod.spec.scheduler_name == SCHEDULER and not ours
 
     def _all_pods(self, found: Sequence[Pod]) -> None:
+        self.sees_all = True
+        self._take_list(found)
+        self._on_list({pod.metadata.uid for pod in found})
+
+    def _take_list(self, found: Sequence[Pod]) -> None:
         there = {pod.metadata.uid for pod in found}
         gone = [pod for uid, pod in self.pods.items() if uid not in there]
         self._others.clear()
@@ -115,7 +123,6 @@ class Cluster:
             self._pod(pod, False)
         for pod in gone:
             self._pod(pod, True)
-        self._on_list(there)
         self._on_nodes()
 
     def _pod(self, pod: Pod, is_gone: bool) -> None:

@@ -276,7 +276,7 @@ class Guests:
         return [
             TaskReport(guest.key, Seen.UNKNOWN, engine_job=guest.pod.name)
             for guest in there
-            if guest.is_bound or not self._cluster.is_listed
+            if guest.is_bound or not self._cluster.sees_all
         ]
 
     def _at(self, guest: Guest) -> tuple[Client, str]:
