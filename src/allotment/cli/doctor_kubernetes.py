@@ -121,9 +121,7 @@ def rights_findings(
         yield Finding("rights", level, f"no right to {right}{where}: {right.use}", advice)
 
 
-def unseen_findings(
-    missing: Sequence["Right"], namespaces: Sequence[str]
-) -> Iterator[Finding]:
+def unseen_findings(missing: Sequence["Right"], namespaces: Sequence[str]) -> Iterator[Finding]:
     """Return that pods of others are to be placed, and are not seen."""
     for right in missing:
         if namespaces and right.everywhere and right.resource == "pods":

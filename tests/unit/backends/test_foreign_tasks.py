@@ -85,6 +85,9 @@ class World:
     def node_of(self, name: str) -> str:
         return self.api.pods[f"team/{name}"]["spec"].get("nodeName", "")
 
+    def says(self, name: str) -> str:
+        return self.api.conditions.get(f"team/{name}", {}).get("reason", "")
+
     def asks(self, method: str, path: str) -> int:
         return self.api.asked.count((method, path))
 
@@ -275,3 +278,58 @@ async def test_while_only_our_own_pods_may_be_listed_no_others_are_taken_for_gon
         assert not world.seen(Seen.ENDED)
         assert [each.key for each in await backend.observe([key_of(0)])] == [key_of(0)]
         assert [backend.is_offered(each.key) for each in offers] == [None]
+
+
+TWO = {"allotment.io/gang": "g", "allotment.io/gang-size": "2"}
+
+
+@in_loop
+async def test_after_a_restart_a_running_gang_is_complete_and_makes_no_second(
+    world: World,
+) -> None:
+    pods = [world.offer(name, **TWO) for name in ("a", "b")]
+    async with world.service() as backend:
+        await backend.launch(the_gang(*pods))
+        await backend.open_barrier([key_of(0), key_of(1)])
+    for name in ("c", "d"):
+        world.offer(name, **TWO)
+    async with world.service({key_of(0): pods[0], key_of(1): pods[1]}) as backend:
+        offers = asyncio.create_task(backend.next_offers())
+        await until(lambda: world.says("c") == "GangComplete")
+        for name in ("a", "b"):
+            world.api.show(f"team/{name}", "Succeeded")
+        (offer,) = await offers
+        assert [each.name for each in offer.spec.offered] == ["team/c", "team/d"]
+
+
+@in_loop
+async def test_after_a_restart_pods_of_a_gang_that_begins_are_in_no_other(
+    world: World,
+) -> None:
+    pods = [world.offer(name, **TWO) for name in ("b", "c")]
+    world.offer("a", **TWO)
+    async with world.service({key_of(0): pods[0], key_of(1): pods[1]}) as backend:
+        offers = asyncio.create_task(backend.next_offers())
+        await until(lambda: world.says("a") == "GangComplete")
+        assert not offers.done()
+        offers.cancel()
+
+
+@in_loop
+async def test_while_a_gang_is_told_to_go_a_new_pod_does_not_join_it(world: World) -> None:
+    group = {
+        "pod-group.scheduling.sigs.k8s.io/name": "g",
+        "pod-group.scheduling.sigs.k8s.io/min-available": "2",
+    }
+    pods = [world.offer(name, **group) for name in ("a", "b")]
+    async with world.service() as backend:
+        offers = asyncio.create_task(backend.next_offers())
+        await offers
+        await backend.launch(the_gang(*pods))
+        await backend.open_barrier([key_of(0), key_of(1)])
+        await backend.stop(key_of(0), "TERM", Millis(3000), StopCause.EVICTED)
+        world.offer("c", **group)
+        offers = asyncio.create_task(backend.next_offers())
+        await until(lambda: world.says("c") == "GangComplete")
+        assert not offers.done()
+        offers.cancel()
