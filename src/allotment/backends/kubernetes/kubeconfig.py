@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from allotment.backends.program import said_by
 from allotment.model.errors import BackendError, EngineAway
 
 IN_CLUSTER = "in-cluster"
@@ -208,24 +209,15 @@ class Credentials:
         env = {**os.environ, **dict(plugin.env),
                "KUBERNETES_EXEC_INFO": msgspec.json.encode(asked).decode()}  # fmt: skip
         try:
-            process = await asyncio.create_subprocess_exec(
-                plugin.command, *plugin.args, env=env, cwd="/",
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+            code, said, wrong = await said_by(
+                plugin.command, *plugin.args, patience_s=PLUGIN_S, env=env
+            )
+        except TimeoutError:
+            raise EngineAway(f"{plugin.command} did not answer in {PLUGIN_S:.0f} s") from None
         except OSError as error:
             why = (error.strerror or "").lower()
             raise BackendError(f"the login program {plugin.command}: {why}") from error
-        try:
-            async with asyncio.timeout(PLUGIN_S):
-                said, wrong = await process.communicate()
-        except TimeoutError:
-            raise EngineAway(f"{plugin.command} did not answer in {PLUGIN_S:.0f} s") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
-        if process.returncode:
+        if code:
             text = wrong.decode(errors="replace").strip()[-300:]
             raise BackendError(f"the login program {plugin.command} failed: {text}")
         self._take(plugin, said)

@@ -1,10 +1,10 @@
 """The commands of Slurm, run beside the event loop. Thin: what they say is read elsewhere."""
 
-import asyncio
 import os
 from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
+from allotment.backends.program import said_by
 from allotment.backends.slurm.settings import Partition, partition_of, settings_of
 from allotment.backends.slurm.status import ROW, Rows, rows_of
 from allotment.backends.slurm.told import SlurmNode, nodes_from
@@ -176,26 +176,16 @@ async def run(
 
     Raises EngineAway where Slurm does not answer, and BackendError where it refuses.
     """
+    around = dict(word.split("=", 1) for word in surroundings())
     try:
-        process = await asyncio.create_subprocess_exec(
-            command, *words, cwd="/",
-            env={**dict(word.split("=", 1) for word in surroundings()), **env},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-    except OSError as error:
-        raise BackendError(f"`{command}` cannot be run: {error.strerror}") from error
-    try:
-        async with asyncio.timeout(patience_s):
-            said, wrong = await process.communicate()
+        code, said, wrong = await said_by(
+            command, *words, patience_s=patience_s, env={**around, **env}
+        )
     except TimeoutError:
         raise EngineAway(f"`{command}` did not answer in {patience_s:.0f} s") from None
-    finally:
-        if process.returncode is None:  # Too slow, or the service ends.
-            process.kill()
-            await process.communicate()
-    if process.returncode == 0:
+    except OSError as error:
+        raise BackendError(f"`{command}` cannot be run: {error.strerror}") from error
+    if code == 0:
         return said.decode(errors="replace")
     text = wrong.decode(errors="replace").replace(f"{command}: error: ", "")
     trouble = " ".join(text.split())[:500] or "no reason given"

@@ -16,6 +16,7 @@ from time import time
 
 import msgspec
 
+from allotment.backends.program import said_by
 from allotment.model.engines import RestSetup
 from allotment.model.errors import BackendError, EngineAway
 
@@ -133,24 +134,14 @@ class SlurmLogin:
     async def _run(self) -> Token:
         command = self._setup.token_command
         try:
-            process = await asyncio.create_subprocess_exec(
-                *command, cwd="/", stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+            code, said, wrong = await said_by(*command, patience_s=COMMAND_S)
+        except TimeoutError:
+            raise EngineAway(f"`{command[0]}` printed no token in {COMMAND_S:.0f} s") from None
         except OSError as error:
             why = (error.strerror or "").lower()
             raise BackendError(f"`{command[0]}`, which is to print a token: {why}") from None
-        try:
-            async with asyncio.timeout(COMMAND_S):
-                said, wrong = await process.communicate()
-        except TimeoutError:
-            raise EngineAway(f"`{command[0]}` printed no token in {COMMAND_S:.0f} s") from None
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.communicate()
         found = token_of(said.decode(errors="replace"))
-        if process.returncode or not found.text:
+        if code or not found.text:
             why = " ".join(wrong.decode(errors="replace").split())[-300:] or "no reason given"
             raise EngineAway(f"`{command[0]}` printed no token: {why}")
         return found
