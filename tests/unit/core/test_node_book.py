@@ -37,8 +37,9 @@ def test_a_device_is_short_of_what_is_promised_wanted_and_held(
 ) -> None:
     other = DEVICE_OF_A - part
     assert not book.device_short(0, part, part), "nothing is promised yet"
-    for _ in range(2):
-        book.change((0,), part, 1, -1)
+    book.change((0,), part, 1, -1)
+    assert not book.device_short(0, part, part), "just what there is"
+    book.change((0,), part, 1, -1)
     assert book.device_short(0, part, part)
     assert not book.device_short(0, other, part), "it is not wanted"
     assert not book.device_short(0, part, other), "the other does not hold it"
@@ -50,7 +51,9 @@ def test_a_host_is_short_of_what_is_promised_wanted_and_held(book: NodeBook, key
     part = Resources(**{key: getattr(HOST, key)})
     other = HOST - part
     assert not book.host_short(part, part), "nothing is promised yet"
-    book.change((), part, 2, -1)
+    book.change((), part, 1, -1)
+    assert not book.host_short(part, part), "just what there is"
+    book.change((), part, 1, -1)
     assert book.host_short(part, part)
     assert not book.host_short(other, part), "it is not wanted"
     assert not book.host_short(part, other), "the other does not hold it"

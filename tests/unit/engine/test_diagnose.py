@@ -58,6 +58,11 @@ def test_each_pattern_is_the_first_to_find_its_example(pattern: LogPattern) -> N
     assert next(each for each in (*STRONG, *WEAK) if last_line(log, each)) is pattern
 
 
+@pytest.mark.parametrize("pattern", [*STRONG, *WEAK], ids=lambda each: each.diagnosis.code)
+def test_a_pattern_finds_the_only_line_there_is(pattern: LogPattern) -> None:
+    assert last_line(pattern.example, pattern) == " ".join(pattern.example.split())[:EVIDENCE]
+
+
 @pytest.mark.parametrize("pattern", RAISED, ids=lambda each: each.diagnosis.code)
 def test_each_exception_is_read_off_the_end_of_a_traceback(pattern: LogPattern) -> None:
     log = f'Traceback (most recent call last):\n  File "a.py", line 1\n{pattern.example}\n'

@@ -6,6 +6,7 @@ from allotment.core.commit import refusal
 from allotment.core.gang import ReservedPlace
 from allotment.core.plan import Evict
 from allotment.engine.engine import Engine
+from allotment.engine.evicted import took_turn
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.ids import JobId
@@ -200,3 +201,17 @@ def test_the_committer_refuses_a_turn_before_its_time() -> None:
     assert "may not be evicted" in refusal(cluster, turn, world.now)
     world.wait(1)
     assert not refusal(cluster, turn, world.now)
+
+
+def test_only_jobs_of_one_sliced_queue_take_turns() -> None:
+    tenant = us(1)
+    queues = (*tenant.queues, replace(tenant.queues[0], name="fast"))
+    world = SlicedWorld(replace(tenant, queues=queues), a_tenant("them"), devices=1)
+    first, second = world.submit(one()), world.submit(one())
+    fast = world.submit(a_job().gpus(1).of("us", "fast"))
+    other, another = (world.submit(a_job().gpus(1).of("them")) for _ in range(2))
+    assert took_turn(world.state, first, second)
+    assert not took_turn(world.state, first, fast)
+    assert not took_turn(world.state, first, other)
+    assert not took_turn(world.state, other, another), "their queue is not sliced"
+    assert not took_turn(world.state, first, JobId(99))
