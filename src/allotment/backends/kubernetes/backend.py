@@ -175,6 +175,7 @@ class KubernetesBackend:
         )
         self._finder = Finder(self._client, self._rules, self._guests.types_of)
         self._guests.resume(self._resumed)
+        self._finder.resume(pod.uid for pod in self._resumed.values())
         first = asyncio.create_task(self._cluster.start())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S):
@@ -362,6 +363,7 @@ class KubernetesBackend:
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
     ) -> None:
         if self._guests.has(key):
+            self._finder.gangs.stop(self._guests.gang_pod(key))
             await self._guests.stop(key, grace_ms, cause)
             return
         record = self._record(key)

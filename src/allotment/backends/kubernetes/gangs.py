@@ -96,11 +96,15 @@ class Gangs:
             self._sources.pop(source, None)
             self._sizes.pop(source, None)
 
-    def hold(self, uid: str) -> None:
-        """Take note that a pod has a place: no other gang is made of it meanwhile."""
-        gang = self._gang_of.get(uid, uid)
+    def hold(self, uid: str, gang: str = "") -> None:
+        """Take note that a pod has a place: no other gang is made of it meanwhile. `gang` is
+        its own where the pod does not wait."""
+        gang = gang or self._gang_of.get(uid, uid)
+        if self._held_in.get(uid) != gang:
+            self.let_go(uid)
         self._held.setdefault(gang, set()).add(uid)
         self._held_in[uid] = gang
+        self._changed.add(gang)
 
     def stop(self, uid: str) -> None:
         """Take note that a pod is told to stop, and its gang with it."""

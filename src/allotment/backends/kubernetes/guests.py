@@ -4,6 +4,7 @@ Nothing of them is kept on disk: the event log has which pods a job is, by uid, 
 has where they are. A pod of the same name with another uid is another pod.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from math import ceil
 from signal import SIGTERM
@@ -44,6 +45,8 @@ class Guest(msgspec.Struct):
 
     key: TaskKey
     pod: Offered
+    in_gang: bool = False
+    """Whether its job is of several pods."""
     node: str = ""
     """Where it is to be; '' after a restart, until it is launched again or heard of."""
     is_bound: bool = False
@@ -83,6 +86,11 @@ class Guests:
 
     def has(self, key: TaskKey) -> bool:
         return key in self._guests
+
+    def gang_pod(self, key: TaskKey) -> str:
+        """Return the uid of a task's pod; '' where its job is of no other."""
+        guest = self._guests.get(key)
+        return guest.pod.uid if guest is not None and guest.in_gang else ""
 
     def is_guest(self, uid: str) -> bool:
         return uid in self._keys
@@ -146,13 +154,14 @@ class Guests:
 
     def resume(self, tasks: Mapping[TaskKey, Offered]) -> None:
         """Know of tasks that have a place."""
+        sizes = Counter(key.job for key in tasks)
         for key, pod in tasks.items():
-            self._adopt(key, pod, "")
+            self._adopt(key, pod, in_gang=sizes[key.job] > 1)
 
-    def _adopt(self, key: TaskKey, pod: Offered, node: str) -> Guest:
+    def _adopt(self, key: TaskKey, pod: Offered, *, in_gang: bool, node: str = "") -> Guest:
         guest = self._guests.get(key)
         if guest is None:
-            guest = self._guests[key] = Guest(key, pod, node)
+            guest = self._guests[key] = Guest(key, pod, in_gang)
             self._keys[pod.uid] = key
         guest.node = guest.node or node
         return guest
@@ -169,7 +178,9 @@ class Guests:
 
     async def _take(self, task: TaskLaunch, gang: GangLaunch) -> str:
         assert task.offered is not None, "others made it"
-        guest = self._adopt(task.key, task.offered, task.binding.node)
+        guest = self._adopt(
+            task.key, task.offered, in_gang=len(gang.tasks) > 1, node=task.binding.node
+        )
         if not gang.at_barrier:
             await self._bind(guest)
         elif not guest.is_bound:

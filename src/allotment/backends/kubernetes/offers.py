@@ -1,7 +1,8 @@
 """Finds, among the pods that name us as their scheduler, the gangs that are whole."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 
 import structlog
@@ -49,6 +50,8 @@ class Finder:
         """Why nothing of a namespace is placed; '' where all rights are there."""
         self._kept: dict[str, dict[str, Claim]] = {}
         """By namespace and uid: pods that wait for rights of ours."""
+        self._unplaced: set[str] = set()
+        """Pods that had a place before a start, and of whose gang nothing is known yet."""
         self._rights_at: dict[str, float] = {}
         self._made: list[Gang] = []
         self._asked: dict[str, int] = {}
@@ -58,11 +61,19 @@ class Finder:
 
     # ── hearing ─────────────────────────────────────────────────────────────────────────
 
+    def resume(self, uids: Iterable[str]) -> None:
+        """Know of pods that are tasks: nothing else is made of them."""
+        for uid in uids:
+            self._unplaced.add(uid)
+            self.gangs.hold(uid)
+
     def weigh(self, pod: Pod, is_gone: bool) -> None:
         """Count a pod among those that wait, or not any more."""
         meta = pod.metadata
         if is_gone or pod.is_over or meta.deletion_timestamp or pod.spec.node_name:
             self._drop(f"{meta.namespace}/{meta.name}", meta.uid)
+            if meta.uid in self._unplaced and not is_gone and not pod.is_over:
+                self._hold(pod)
             return
         offered = Offered(f"{meta.namespace}/{meta.name}", meta.uid)
         self._names[offered.name] = meta.uid
@@ -76,6 +87,13 @@ class Finder:
         else:
             self._put(claim)
 
+    def _hold(self, pod: Pod) -> None:
+        """Learn of which gang a pod is that has a place since before the start."""
+        self._unplaced.discard(pod.metadata.uid)
+        with contextlib.suppress(Flaw):  # it has its place, whatever it may claim by now
+            self.gangs.hold(pod.metadata.uid, claim_of(pod, self._rules).gang)
+            self._news.set()
+
     def _put(self, claim: Claim) -> None:
         namespace = claim.name.partition("/")[0]
         if lacking := self._lacking[namespace]:
@@ -84,6 +102,9 @@ class Finder:
             return
         self._flaws.pop(claim.uid, None)
         self.gangs.put(claim)
+        if claim.uid in self._unplaced:
+            self._unplaced.discard(claim.uid)
+            self.gangs.hold(claim.uid)
         self._news.set()
 
     def _flaw(self, pod: Offered, word: Word) -> None:
@@ -109,6 +130,7 @@ class Finder:
 
     def let_go(self, uid: str) -> None:
         """Hear that a pod is no task any more."""
+        self._unplaced.discard(uid)
         self.gangs.let_go(uid)
         self._news.set()
 
