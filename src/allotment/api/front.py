@@ -6,6 +6,7 @@ It swallows what was logged already.
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
+from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.utils import ClientDisconnected
@@ -18,6 +19,7 @@ from allotment.api.problems import answer, problem_of, unexpected
 from allotment.model.errors import Rejected
 from allotment.model.ids import Actor
 
+JOBS, SLASH = b"/v1/jobs/", b"%2F"
 OTHER = "other"
 """The route of requests that match none."""
 
@@ -34,6 +36,7 @@ class Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         began = perf_counter()
         is_http = scope["type"] == "http"
+        _keep_slash(scope)
         try:
             actor = scope["state"]["actor"] = await self._guard.admit(scope)
             end = scope["state"]["end_turn"] = await self._begin(actor, scope)
@@ -72,3 +75,17 @@ class Front:
         if scope["type"] != "http" or actor is NOBODY:
             return lambda: None
         return await self._fair_use.begin(actor, scope["state"]["place"])
+
+
+def _keep_slash(scope: Scope) -> None:
+    """Leave a slash in the name of a job written as %2F, else it would end the name.
+
+    `render.job_of` reads it.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    if not raw.startswith(JOBS):
+        return
+    ref, slash, rest = raw.removeprefix(JOBS).replace(b"%2f", SLASH).partition(b"/")
+    if SLASH in ref:
+        whole = JOBS + ref.replace(SLASH, b"%252F") + slash + rest
+        scope["path"] = unquote(whole.decode("ascii", "replace"))

@@ -107,7 +107,7 @@ the file `token` says it.
 Times are milliseconds since the epoch, 0 when not yet; lengths are milliseconds; memory is
 bytes; devices and CPU are thousandths. Every error is `application/problem+json` with a stable
 `code` and a `hint`. `{ref}` is a job's id, `last`, its name, a unique prefix of either, or
-one of an array: `8[3]`.
+one of an array: `8[3]`. A pod that others made is `NAMESPACE%2FPOD`.
 """
 
 

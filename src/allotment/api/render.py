@@ -36,10 +36,10 @@ async def job_of(
     caller: Annotated[Actor, Depends(caller_of)],
 ) -> JobId:
     """Return the id of the job that a path means. Raises Rejected."""
-    return service.finding.resolve(ref, caller)
+    return service.finding.resolve(ref.replace("%2F", "/"), caller)
 
 
 TheService = Annotated[Service, Depends(service_of)]
 Caller = Annotated[Actor, Depends(caller_of)]
 Job = Annotated[JobId, Depends(job_of)]
-"""`{ref}` of the path: an id, `last`, a name, or a unique prefix of one."""
+"""`{ref}` of the path: an id, `last`, a name, or a unique prefix of one; its slash is %2F."""

@@ -43,7 +43,10 @@ def complete_tenant(incomplete: str) -> list[str]:
         return []
 
 
-JOB_HELP = "An id, a unique prefix of an id or name, a name, or `last`."
+JOB_HELP = (
+    "An id, a unique prefix of an id or name, a name, or `last`; a pod that others made on "
+    "Kubernetes is NAMESPACE/POD."
+)
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=complete_job)]
 OptionalJob = Annotated[

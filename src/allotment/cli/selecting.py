@@ -22,7 +22,8 @@ from allotment.service.selector import Selector, Steered, Verb
 
 REFS_HELP = (
     "An id, a unique prefix of an id or name, a name, or `last`; of an array all of it, or "
-    "a part: '8[3]', '8[12-49]', '8[1,5-9]', '8[failed]'."
+    "a part: '8[3]', '8[12-49]', '8[1,5-9]', '8[failed]'. A pod that others made on "
+    "Kubernetes is NAMESPACE/POD."
 )
 
 Refs = Annotated[

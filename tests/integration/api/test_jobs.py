@@ -36,6 +36,15 @@ def test_a_job_goes_from_submission_to_its_end(live: Live) -> None:
     assert kinds_of(live, made.id)[0] == "JobSubmitted"
 
 
+@pytest.mark.parametrize("tail", ["", "/why", "/events", "/logs", "/outputs", ":cancel"])
+@pytest.mark.parametrize("slash", ["%2F", "%2f"])
+def test_a_name_may_have_a_slash(live: Live, slash: str, tail: str) -> None:
+    method = "POST" if tail.startswith(":") else "GET"
+    answer = live.ask(method, f"/v1/jobs/team-a{slash}train-0{tail}")
+    assert (answer.status, answer.json["code"]) == (404, "no_such_job")
+    assert "no job team-a/train-0" in answer.json["detail"]
+
+
 def kinds_of(live: Live, job: int) -> list[str]:
     return [event["kind"] for event in live.get(f"/v1/jobs/{job}/events")]
 

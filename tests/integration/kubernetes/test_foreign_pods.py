@@ -173,6 +173,9 @@ def test_a_pod_says_what_it_waits_for_also_after_the_service_was_killed(
     assert said.partition(": ")[2] in " ".join(told.split())
     cluster.make("leaves", "sleep 1", 4)
     until(lambda: cluster.row("leaves").get("state") == "queued", "it to wait as well")
+    for verb in ("show", "why", "events", "eta"):
+        told = cluster.allot(verb, f"{HERE}/leaves")
+        assert told.returncode == 0, (verb, told.stderr)
     before = {name: cluster.row(name)["id"] for name in ("runs", "fills", "waits", "leaves")}
     cluster.kill()
     cluster.remove("leaves")
