@@ -97,6 +97,28 @@ def test_it_ends_the_groups_of_its_job_and_nothing_else(made: Groups) -> None:
     assert not (made.root / f"uid_0/job_{JOB}/step_batch/allotment/ab12").exists()
 
 
+@pytest.mark.may_skip("few machines have both versions of control groups")
+def test_a_users_group_leads_it_nowhere_else(made: Groups, tmp_path: Path) -> None:
+    """With a space in its name, what follows is no path; of a user's own it is not looked at."""
+    bait, victim = tmp_path / "allotment/x", tmp_path / "victim"
+    bait.mkdir(parents=True)
+    victim.write_text("theirs")
+    bystander = subprocess.Popen(["sleep", "1000"])
+    made.processes.append(bystander)
+    (bait / "cgroup.procs").write_text(str(bystander.pid))
+    (bait / "freezer.state").symlink_to(victim)
+    (bait / "cgroup.freeze").symlink_to(victim)
+    inside = made.frozen(f"job_{JOB}/step {bait}")
+    users = made.frozen(f"user/job_{JOB}/step/allotment/ab12")
+    os.chown(made.root / f"user/job_{JOB}", 64002, 64002)
+    done = run_epilog(str(JOB))
+    assert done.returncode == 0, done.stderr
+    assert victim.read_text() == "theirs"
+    assert bystander.poll() is None
+    assert inside.wait(PATIENCE_S) == -signal.SIGKILL
+    assert users.poll() is None
+
+
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
     with a_slurm(settings=f"Epilog={SCRIPT}\n") as running:
