@@ -154,7 +154,7 @@ def test_a_command_beside_a_task_ends_with_its_own_code(cluster: OwnDisks) -> No
 def test_a_batch_script_has_its_programs_on_the_node(cluster: OwnDisks, tmp_path: Path) -> None:
     script = tmp_path / "two.sh"
     script.write_text("#!/bin/bash\n#SBATCH --ntasks=2\nsrun sh -c 'echo rank $SLURM_PROCID'\n")
-    done = cluster.allot("submit", str(script))
+    done = cluster.allot("submit", str(script), cwd=str(tmp_path))
     assert done.returncode == 0, done.stderr
     job = max(row["id"] for row in cluster.get("/v1/jobs")["items"])
     cluster.wait_for(job, "succeeded")
