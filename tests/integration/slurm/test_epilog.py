@@ -99,7 +99,7 @@ def test_it_ends_the_groups_of_its_job_and_nothing_else(made: Groups) -> None:
 
 @pytest.mark.may_skip("few machines have both versions of control groups")
 def test_a_users_group_leads_it_nowhere_else(made: Groups, tmp_path: Path) -> None:
-    """With a space in its name, what follows is no path; of a user's own it is not looked at."""
+    """What follows a space in its name is no path; one of a user's own is not looked at."""
     bait, victim = tmp_path / "allotment/x", tmp_path / "victim"
     bait.mkdir(parents=True)
     victim.write_text("theirs")

@@ -65,7 +65,7 @@ def test_a_folder_of_another_users_is_not_used(tmp_path: Path) -> None:
 def test_what_a_lost_node_said_last_is_kept(tmp_path: Path) -> None:
     kept = KeptFolder(tmp_path)
     assert not kept.has(KEY)
-    kept.ask(KEY)
+    kept.ask(KEY, 1 << 20)
     assert kept.has(KEY)
     assert kept.last_words(KEY) is None
     kept.hear(TaskReport(KEY, Seen.RUNNING, 4711))
@@ -84,7 +84,7 @@ def test_what_a_lost_node_said_last_is_kept(tmp_path: Path) -> None:
 
 def test_output_with_a_gap_is_kept_with_it(tmp_path: Path) -> None:
     kept = KeptFolder(tmp_path)
-    kept.ask(KEY)
+    kept.ask(KEY, 1 << 20)
     for data, start in ((b"one ", 0), (b"two ", 4), (b"nine ", 100), (b"ten", 105)):
         kept.keep_output(KEY, "stdout", data, start)
 
@@ -102,7 +102,7 @@ def test_a_forgotten_job_is_removed_here_and_on_its_node(tmp_path: Path) -> None
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     kept = KeptFolder(ours)
-    kept.ask(KEY)
+    kept.ask(KEY, 1 << 20)
     for name in ("outputs/7/attempt-1", "checkpoints/7", layout.task_dir(task_name(KEY))):
         (theirs / name).mkdir(parents=True)
     (theirs / "outputs/8").mkdir()

@@ -18,6 +18,7 @@ import structlog
 
 from allotment.backends.local.backend import task_name
 from allotment.backends.local.runner import layout
+from allotment.backends.pilot import asking
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.carrying import Checkpoints
@@ -126,7 +127,7 @@ class PilotBackend:
         self._disk = disk
         self._disks: NodeDisks | None = None
         self._launching: set[TaskKey] = set()
-        self._fetching: set[asyncio.Task[None]] = set()
+        self._fetching: dict[TaskKey, asyncio.Task[None]] = {}
         self._prefix = ""
         self._certificate = ""
         self._sink: Callable[[Report], None] = lambda report: None
@@ -215,9 +216,10 @@ class PilotBackend:
         await asyncio.gather(*idle, return_exceptions=True)
         if self._disks is not None:
             await self._disks.close()
-        for fetching in list(self._fetching):
-            fetching.cancel()
-        await asyncio.gather(*self._fetching, return_exceptions=True)
+        fetching = list(self._fetching.values())
+        for each in fetching:
+            each.cancel()
+        await asyncio.gather(*fetching, return_exceptions=True)
         await self._door.close()
 
     async def _let_go(self, hold: Hold) -> None:
@@ -262,7 +264,7 @@ class PilotBackend:
     async def _catch_up(self, hold: Hold, link: Link) -> None:
         """Hear what was told while nobody listened."""
         keys = tuple(hold.live)
-        told = await link.call(m.Observe(keys), list[TaskReport])
+        told = await asking.observe(link, keys)
         for report in told:
             self._hear(hold, report)
         self._settle(hold, keys, told)
@@ -276,8 +278,13 @@ class PilotBackend:
 
     def _hear(self, hold: Hold, report: TaskReport | HealthReport) -> None:
         if isinstance(report, HealthReport):
-            self._sink(msgspec.structs.replace(report, node=hold.node.id))
+            if (heard := asking.heard_of(hold.node, report)) is not None:
+                self._sink(heard)
             return
+        where = self._hold_of(report.key)
+        if where is None or where.node.name != hold.node.name:
+            return  # A runner knows nothing of other nodes' tasks.
+        report = asking.possible(report)
         with contextlib.suppress(OSError):
             hold.book.hear(report)
         if report.seen is Seen.ENDED:
@@ -298,7 +305,7 @@ class PilotBackend:
         if self._away:
             return
         for hold in list(self._holds.values()):
-            with contextlib.suppress(EngineAway):
+            with contextlib.suppress(BackendError):  # One runner keeps no other waiting.
                 await self._step_one(hold)
             self._tell(hold)
         await self._cancel_strays()
@@ -419,19 +426,17 @@ class PilotBackend:
         self._launching.update(keys)
         try:
             for key in keys:
-                hold.book.ask(key)
-            answer = await link.call(m.Launch(gang), list[tuple[TaskKey, str]])
+                hold.book.ask(key, gang.log_bytes)
+            answer = await asking.launch(link, gang)
         except EngineAway:
             raise
         except (BackendError, OSError) as error:
-            answer = [(task.key, str(error)) for task in gang.tasks]
+            answer = dict.fromkeys(keys, str(error))
         finally:
             self._launching.difference_update(keys)
         if answer:
-            refused = tuple(key for key, _ in answer)
-            told = await link.call(m.Observe(refused), list[TaskReport])
-            self._settle(hold, refused, told)
-        return dict(answer)
+            self._settle(hold, answer, await asking.observe(link, answer.keys()))
+        return answer
 
     def _not_given(self, hold: Hold) -> str:
         row = self._rows[hold.job_name]
@@ -530,7 +535,7 @@ class PilotBackend:
         if hold.link is None:
             return None
         try:
-            return await hold.link.call(m.Observe(tuple(keys)), list[TaskReport])
+            return await asking.observe(hold.link, keys)
         except EngineAway:
             return None
 
@@ -540,7 +545,7 @@ class PilotBackend:
             return LogChunk(b"", max(offset, 0))
         if hold.link is not None and not hold.kept_folder.is_fetched(key):
             with contextlib.suppress(EngineAway):
-                return await hold.link.call(m.ReadLog(key, stream, offset, size), LogChunk)
+                return await asking.read_log(hold.link, key, stream, offset, size)
         return await hold.book.read_log(key, stream, offset, size)
 
     # ── nodes with disks of their own ───────────────────────────────────────────────────
@@ -587,10 +592,10 @@ class PilotBackend:
         """Have the output of a task that ended, before its node may be gone."""
         if not hold.has_own_disk or hold.kept_folder.is_fetched(key) or hold.link is None:
             return
-        hold.fetching += 1
-        fetching = asyncio.create_task(self._fetch_output(hold, hold.link, key))
-        self._fetching.add(fetching)
-        fetching.add_done_callback(self._fetching.discard)
+        if key not in self._fetching:
+            hold.fetching += 1
+            fetching = asyncio.create_task(self._fetch_output(hold, hold.link, key))
+            self._fetching[key] = fetching
 
     async def _fetch_output(self, hold: Hold, link: Link, key: TaskKey) -> None:
         try:
@@ -599,6 +604,7 @@ class PilotBackend:
             log.warning("output of a task cannot be fetched", task=str(key), why=str(error))
         finally:
             hold.fetching -= 1
+            del self._fetching[key]
 
     async def forget(self, job: JobId) -> None:
         if self._disks is not None:
@@ -637,10 +643,7 @@ class PilotBackend:
     # ── use ─────────────────────────────────────────────────────────────────────────────
 
     async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
-        asked = [
-            link.call(m.Uses(tuple(own)), list[TaskUse])
-            for link, own in self._by_link_up(keys).items()
-        ]
+        asked = [asking.uses(link, own) for link, own in self._by_link_up(keys).items()]
         return [use for found in await _those_that_answer(asked) for use in found]
 
     def _by_link_up(self, keys: Iterable[TaskKey]) -> dict[Link, list[TaskKey]]:
@@ -652,11 +655,11 @@ class PilotBackend:
         return found
 
     async def device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
-        up = [(hold.node.id, hold.link) for hold in self._holds.values() if hold.link]
+        up = [(hold.node, hold.link) for hold in self._holds.values() if hold.link]
         found: dict[NodeId, Sequence[DeviceUse]] = {}
         for node, link in up:
             with contextlib.suppress(BackendError):
-                found[node] = await link.call(m.DeviceUses(), list[DeviceUse])
+                found[node.id] = await asking.device_uses(link, node)
         return found
 
 

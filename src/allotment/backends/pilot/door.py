@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from allotment.backends.pilot.messages import (
@@ -23,6 +22,7 @@ from allotment.backends.pilot.messages import (
     Welcome,
     framed,
     next_frame,
+    unpacked,
 )
 from allotment.model.errors import BackendError
 
@@ -150,7 +150,7 @@ class Door:
     async def _hello(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> Hello | None:
-        hello = msgspec.msgpack.decode(await next_frame(reader, LONGEST_HELLO), type=FromAgent)
+        hello: FromAgent = unpacked(await next_frame(reader, LONGEST_HELLO), FromAgent)
         if not isinstance(hello, Hello):
             return None
         try:

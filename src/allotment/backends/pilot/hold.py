@@ -20,7 +20,7 @@ from allotment.backends.pilot.door import NotAdmitted, is_same
 from allotment.backends.pilot.leftover import Book, KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.request import name_of, options_of, script_of
-from allotment.backends.pilot.squeue import PilotRow
+from allotment.backends.pilot.squeue import PilotRow, cancel_named
 from allotment.backends.slurm import client
 from allotment.backends.slurm.discover import report_of as slurm_report
 from allotment.backends.slurm.status import LOST
@@ -153,6 +153,8 @@ class Hold:
             raise NotAdmitted(
                 f"Slurm says {row.state} of job {row.id}, not that it is {hello.job}"
             )
+        if not hello.job.isdecimal() or kept.job not in ("", hello.job):
+            raise NotAdmitted(f"its job in Slurm is {kept.job}, not {hello.job[:20]}")
         if not kept.session:
             self._keep(session=hello.session, job=hello.job)
 
@@ -297,7 +299,7 @@ class Hold:
             log_to = "" if self.has_own_disk else self.there
             options = options_of(self.node, self.job_name, self._partition, log_to)
             number = await client.submit(options, str(script))
-            if not self.kept.job:
+            if self.kept.job != number:
                 self._keep(job=number)
         except EngineAway:
             raise  # Whether Slurm took it is seen by its name.
@@ -329,7 +331,8 @@ class Hold:
                 self.up.set()
                 raise
         elif self.kept.is_asked_for and self.kept.job:
-            await client.cancel(self.kept.job)
+            # By its name: the number may be what a runner said of itself.
+            await cancel_named(self.job_name)
 
     def over(self, why: str) -> None:
         """Note that the job that held the node is over. Another is asked for after a pause."""

@@ -21,7 +21,11 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.rights.removing import remove
 from allotment.service.ports import LogChunk
 
-REPORT, FETCHED, FORGOTTEN = "report.json", "fetched", "forgotten"
+REPORT, FETCHED, FORGOTTEN, LIMIT = "report.json", "fetched", "forgotten", "limit"
+SPARE = 1 << 20
+"""Beyond the limit on an output: the line that says what is missing, and a piece begun."""
+MOST_PIECES = 8
+"""Of one output: where some of its middle is missing, it has two."""
 
 
 class Book(Protocol):
@@ -31,8 +35,11 @@ class Book(Protocol):
         """Whether a task was ever launched there."""
         ...
 
-    def ask(self, key: TaskKey) -> None:
-        """Note that a task is about to be launched there. Raises OSError."""
+    def ask(self, key: TaskKey, log_bytes: int) -> None:
+        """Note that a task is about to be launched there, with a limit on each of its outputs.
+
+        Raises OSError.
+        """
         ...
 
     def unask(self, key: TaskKey) -> None:
@@ -65,7 +72,7 @@ class SharedFolder:
     def has(self, key: TaskKey) -> bool:
         return (self._of(key) / layout.CLAIM).exists()
 
-    def ask(self, key: TaskKey) -> None:
+    def ask(self, key: TaskKey, log_bytes: int) -> None:
         """The runner's claim says it."""
 
     def unask(self, key: TaskKey) -> None:
@@ -106,8 +113,17 @@ class KeptFolder:
     def has(self, key: TaskKey) -> bool:
         return self._of(key).exists()
 
-    def ask(self, key: TaskKey) -> None:
-        self._of(key).mkdir(mode=0o700, parents=True, exist_ok=True)
+    def ask(self, key: TaskKey, log_bytes: int) -> None:
+        folder = self._of(key)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / LIMIT).write_text(f"{log_bytes}")
+
+    def has_room(self, key: TaskKey, stream: str) -> bool:
+        """Whether less is here of an output than its node may have. Raises OSError."""
+        folder = self._of(key)
+        limit = int((folder / LIMIT).read_text() or 64 << 20) + SPARE
+        pieces = [path.stat().st_size for path in folder.glob(f"{stream}.*")]
+        return len(pieces) <= MOST_PIECES and sum(pieces) <= limit
 
     def unask(self, key: TaskKey) -> None:
         remove(None, str(self._of(key)))

@@ -19,6 +19,7 @@ from allotment.backends.pilot.messages import (
     TaskNews,
     framed,
     next_frame,
+    unpacked,
 )
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.health import HealthReport
@@ -30,6 +31,8 @@ PING_EVERY_S = 10.0
 
 T = TypeVar("T")
 _decoder = msgspec.msgpack.Decoder[FromAgent](FromAgent)
+MOST_WORDS = 2000
+"""Of what a runner says for a reason."""
 
 
 class Link:
@@ -70,7 +73,10 @@ class Link:
             raise self._away(str(error)) from error
         finally:
             self._open.pop(number, None)
-        return msgspec.msgpack.decode(raw, type=kind)
+        try:
+            return unpacked(raw, kind)
+        except ValueError:
+            raise self.distrusted("answers what nobody can read") from None
 
     async def listen(self) -> None:
         """Read the agent's messages until it is gone. Never raises for what it sends."""
@@ -78,7 +84,7 @@ class Link:
         try:
             while True:
                 self._take(_decoder.decode(await next_frame(self._reader)))
-        except (OSError, EOFError, ValueError):
+        except (OSError, EOFError, ValueError, RecursionError):
             return  # It dials again.
         finally:
             pinging.cancel()
@@ -94,7 +100,7 @@ class Link:
                     answer.set_result(result)
             case Fault(id, why):
                 if (answer := self._open.get(id)) is not None and not answer.done():
-                    answer.set_exception(BackendError(why))
+                    answer.set_exception(BackendError(why[:MOST_WORDS]))
             case TaskNews(report) | HealthNews(report):
                 self._hear(report)
             case Hello():
@@ -109,6 +115,11 @@ class Link:
     def hang_up(self) -> None:
         """Close the connection: `listen` ends."""
         self._writer.close()
+
+    def distrusted(self, how: str) -> EngineAway:
+        """Hang up on a runner that says what cannot be; return the error to raise."""
+        self.hang_up()
+        return self._away(how)
 
     def _away(self, how: str) -> EngineAway:
         return EngineAway(f"the runner of node {self.hello.node} {how}")

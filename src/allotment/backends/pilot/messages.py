@@ -6,6 +6,7 @@ that its `Answer` or `Fault` bears; news comes whenever there is some.
 
 import asyncio
 import struct
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -21,6 +22,7 @@ PROTOCOL = 2
 LONGEST_HELLO = 16 * 1024
 LONGEST = 64 << 20
 _LENGTH = struct.Struct(">I")
+T = TypeVar("T")
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -224,6 +226,14 @@ def framed(message: FromAgent | FromService) -> bytes:
 def packed(value: object) -> msgspec.Raw:
     """Return a value as the result of an answer."""
     return msgspec.Raw(_encoder.encode(value))
+
+
+def unpacked(data: bytes | msgspec.Raw, kind: type[T] | Any) -> T:
+    """Return a value of what somebody else has packed. Raises ValueError."""
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 async def next_frame(reader: asyncio.StreamReader, longest: int = LONGEST) -> bytes:
