@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from allotment.backends.local.backend import LocalBackend
-from allotment.backends.pilot import carrying
+from allotment.backends.pilot import carrying, own_disks
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
 from allotment.backends.pilot.link import Link
@@ -19,6 +19,8 @@ from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.model.errors import BackendError
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.service.workspace import Changed, JobFolders, Watched
+
+# pyright: reportPrivateUsage=false
 
 JOB = JobId(7)
 KEY = TaskKey(JOB, AttemptNo(1), TaskIndex(0))
@@ -62,7 +64,7 @@ class Nodes:
         self.own = self.root / "checkpoints" / str(JOB)
         self.own.mkdir(parents=True)
 
-    async def _link(self, node: str) -> Link:  # noqa: ARG002 - both have the same
+    async def _link(self, node: str, job: JobId) -> Link:  # noqa: ARG002 - one for all
         return self.wire
 
     def save(self, step: int, *names: str) -> Changed:
@@ -177,3 +179,122 @@ def test_a_report_counts_once_all_is_here(nodes: Nodes) -> None:
 
     asyncio.run(story())
     assert nodes.kept.of(JOB) is not None
+
+
+def test_one_that_would_fill_the_services_disk_is_not_fetched(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes.bring(nodes.save(1, "a"))
+    monkeypatch.setattr(carrying, "LEFT_FREE", 1)
+    monkeypatch.setattr(carrying, "MOST_LEFT_FREE", 1 << 60)
+    with pytest.raises(BackendError, match="too full for its 6 bytes in 1 files"):
+        nodes.bring(nodes.save(2, "a"))
+    saved = nodes.kept.of(JOB)
+    assert saved is not None
+    assert [file.path for file in saved.files] == ["step-1/a"], "the one before stays"
+    assert "ReadFile" not in nodes.said[nodes.said.index("ListFiles", 3) :]
+
+
+@pytest.mark.parametrize("lost", ["the list", "a file"])
+def test_no_attempt_begins_without_what_counts_as_saved(nodes: Nodes, lost: str) -> None:
+    nodes.bring(nodes.save(1, "a"))
+    (nodes.own / "step-1/a").unlink()
+    kept = nodes.root.parent / "kept" / str(JOB)
+    if lost == "the list":
+        (kept / "current.json").unlink()
+        (kept / "current.json").mkdir()
+    else:
+        next(kept.glob("*/step-1/a")).unlink()
+    with pytest.raises(BackendError, match="cannot be read"):
+        nodes.prepare()
+
+
+def test_the_one_before_goes_when_the_new_one_is_on_disk(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[list[str], int]] = []
+    flush = carrying._to_disk
+
+    def watched(folder: Path) -> None:
+        saved = nodes.kept.of(JOB)
+        seen.append(
+            ([file.path for file in saved.files] if saved else [], len([*folder.glob("*/")]))
+        )
+        flush(folder)
+
+    nodes.bring(nodes.save(1, "a"))
+    monkeypatch.setattr(carrying, "_to_disk", watched)
+    nodes.bring(nodes.save(2, "a"))
+    assert seen == [(["step-1/a"], 2), (["step-2/a"], 2)]
+
+
+def test_a_name_that_is_not_utf8_is_refused_at_once(nodes: Nodes) -> None:
+    changed = nodes.save(1, "a")
+    (nodes.own / "step-1" / os.fsdecode(b"caf\xe9")).write_text("x")
+    with pytest.raises(NotKept, match="no path that can be kept"):
+        nodes.bring(changed)
+
+
+def watched_of(nodes: Nodes) -> Watched:
+    file = str(nodes.own / REPORT)
+    return Watched(KEY, file, 65536, 0, 0, Actor("me", None, ()), None, ("n1",))
+
+
+async def all_else() -> None:
+    """Wait until nothing else is under way."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(others)
+
+
+def test_a_job_that_is_forgotten_while_it_is_fetched_leaves_nothing(nodes: Nodes) -> None:
+    nodes.save(5, "a")
+
+    async def story() -> None:
+        assert await nodes.disks.look("n1", [watched_of(nodes)], 5) == []
+        await asyncio.sleep(0)
+        await nodes.disks.forget(JOB)
+        await all_else()
+
+    asyncio.run(story())
+    assert not (nodes.root.parent / "kept" / str(JOB)).exists()
+
+
+def test_one_that_never_holds_still_is_fetched_less_and_less_often(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_disks, "AGAIN_S", 0.001)
+    nodes.save(5, "a")
+    victim = nodes.own / "step-5/a"
+
+    def meddle(op: fm.FileOp) -> None:
+        if isinstance(op, fm.ReadFile):
+            victim.write_text(f"{victim.read_text()}.")
+
+    nodes.before = meddle
+
+    async def story() -> None:
+        for _ in range(4):
+            assert await nodes.disks.look("n1", [watched_of(nodes)], 5) == []
+            await all_else()
+
+    asyncio.run(story())
+    assert nodes.disks._pauses[JOB] == pytest.approx(0.016)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Changed(TaskKey(JobId(8), AttemptNo(1), TaskIndex(0)), 1, b"{}"),
+        Changed(KEY, 1, b"x" * 65537),
+        Changed(KEY, 2**63, b"{}"),
+    ],
+    ids=["another job", "too long", "too late"],
+)
+def test_a_node_reports_no_more_than_it_is_asked_for(nodes: Nodes, told: Changed) -> None:
+    class Lying:
+        async def call(self, op: fm.FileOp, kind: object = None) -> list[Changed]:  # noqa: ARG002
+            return [told]
+
+    nodes.wire = cast("Link", Lying())
+    progress = msgspec.structs.replace(watched_of(nodes), file=str(nodes.own / "progress"))
+    assert asyncio.run(nodes.disks.look("n1", [progress], 5)) == []

@@ -9,16 +9,21 @@ import pytest
 
 from allotment.backends.local.backend import LocalBackend, task_name
 from allotment.backends.local.runner import layout
+from allotment.backends.pilot import backend
 from allotment.backends.pilot import file_messages as fm
-from allotment.backends.pilot.carrying import NotKept, check_path, part_of
+from allotment.backends.pilot.backend import PilotBackend
+from allotment.backends.pilot.carrying import NotKept, check, part_of
 from allotment.backends.pilot.leftover import KeptFolder
 from allotment.backends.pilot.node_files import NodeFiles, bounded, put
 from allotment.backends.pilot.own_folder import open_own, owner_of
-from allotment.model.errors import BackendError
-from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.model.cluster import Node
+from allotment.model.errors import BackendError, EngineAway
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Identity
 from allotment.service.workspace import FileBelow, Left
+
+# pyright: reportPrivateUsage=false
 
 KEY = TaskKey(JobId(7), AttemptNo(1), TaskIndex(0))
 
@@ -121,6 +126,26 @@ def test_a_forgotten_job_is_removed_here_and_on_its_node(tmp_path: Path) -> None
     assert there == ["8"]
 
 
+def test_files_of_a_job_that_was_never_launched_are_removed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders are made, and a checkpoint is laid, before any task is launched."""
+    monkeypatch.setattr(backend, "UP_S", 0)
+    nodes = [Node(NodeId(0), "n1", 1000, 0, 0)]
+
+    def a_service() -> PilotBackend:
+        made = PilotBackend(tmp_path, "main", lambda: nodes, disk="/disk")
+        (tmp_path / "pilot/nodes").mkdir(parents=True, exist_ok=True)
+        made._match_nodes()
+        made._find_jobs()
+        return made
+
+    with pytest.raises(EngineAway):
+        asyncio.run(a_service()._link_to("n1", JobId(7)))
+    asyncio.run(a_service().forget(JobId(7)))
+    assert KeptFolder(tmp_path / "pilot/nodes/n1").forgotten() == (7,)
+
+
 def test_a_file_is_read_by_pieces_and_never_past_a_link(tmp_path: Path) -> None:
     out = tmp_path / "outputs"
     out.mkdir()
@@ -159,10 +184,12 @@ def test_of_a_folder_that_part_goes_along_that_was_reported(
     assert part_of(msgspec.json.encode({"path": path}), "/c/7") == part
 
 
-@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "a//b", "", "a/\0"])
+@pytest.mark.parametrize(
+    "path", ["../x", "a/../../x", "/etc/passwd", "a//b", "", "a/\0", "caf\ufffd"]
+)
 def test_a_path_that_leads_elsewhere_is_not_kept(path: str) -> None:
     with pytest.raises(NotKept, match="no path that can be kept"):
-        check_path(path)
+        check(FileBelow(path, 1, 1))
 
 
 def test_a_checkpoint_is_laid_by_pieces_and_dated(tmp_path: Path) -> None:

@@ -568,11 +568,23 @@ class PilotBackend:
             if hold is not None:
                 hold.fetching += more
 
-    async def _link_to(self, node: str) -> Link:
-        """Return the link to a node, held if it was not. Raises BackendError."""
+    async def _link_to(self, node: str, job: JobId) -> Link:
+        """Return the link to a node, held if it was not, for files of a job.
+
+        It is noted first that there may be some: they go when the job is forgotten, whether
+        or not a task of it is ever launched there. Raises BackendError.
+        """
         hold = self._holds.get(node)
         if hold is None:
             raise BackendError(f"the configuration has no node {node}")
+        if node not in self._jobs.setdefault(job, set()):
+            try:
+                hold.kept_folder.expect(job)
+            except OSError as error:
+                raise BackendError(
+                    f"the books of node {node} cannot be kept: {error}"
+                ) from error
+            self._jobs[job].add(node)
         link = await self._link_up(hold)
         if link is None:
             raise BackendError(self._not_given(hold))

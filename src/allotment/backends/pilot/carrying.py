@@ -5,6 +5,8 @@ laid on the new nodes, whole; where it lies already, nothing is sent.
 """
 
 import asyncio
+import ctypes
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -15,7 +17,7 @@ import msgspec
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.link import Link
 from allotment.backends.together import gather_all
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, Code
 from allotment.model.ids import JobId
 from allotment.model.quantity import GIB
 from allotment.rights.removing import remove
@@ -24,12 +26,19 @@ from allotment.service.ports import Identity
 from allotment.service.workspace import Changed, FileBelow, JobFolders, Left
 
 LARGEST = 64 * GIB
+LEFT_FREE = 20
+"""This part of the disk stays free for the service's own books: a twentieth …"""
+MOST_LEFT_FREE = 20 * GIB
+"""… and no more than so much."""
 MOST_FILES = 100_000
 DEEPEST = 100
 AHEAD = 4
 """So many pieces of a file are asked for at once."""
 CURRENT = "current.json"
 REPORT = ".allot-checkpoint.json"
+NEVER = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
+"""How a file system says that names do not go together: on two nodes one is a folder."""
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NotKept(BackendError):
@@ -53,13 +62,23 @@ class Checkpoints:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._coming = 0
+        """Bytes of checkpoints that are fetched now."""
 
     def of(self, job: JobId) -> Saved | None:
-        """Return the newest checkpoint of a job; None where there is none."""
+        """Return the newest checkpoint of a job; None where there is none.
+
+        Raises BackendError where that cannot be said.
+        """
         try:
             return msgspec.json.decode((self._of(job) / CURRENT).read_bytes(), type=Saved)
-        except (OSError, msgspec.DecodeError):
+        except FileNotFoundError:
             return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise BackendError(
+                f"the checkpoint that is kept of job {job} cannot be read: "
+                f"{self._of(job) / CURRENT}: {error}"
+            ) from error
 
     def forget(self, job: JobId) -> None:
         """Remove what is here of a job."""
@@ -70,11 +89,22 @@ class Checkpoints:
     ) -> None:
         """Bring a checkpoint that a job reports here, from all its nodes, or nothing of it.
 
-        Raises NotKept, or another BackendError where another try may do; OSError.
+        Raises NotKept, or another BackendError where another try may do.
         """
+        try:
+            await self._bring(job, links, left, changed)
+        except OSError as error:
+            trouble = f"{error.strerror}: {error.filename}" if error.filename else str(error)
+            kind = NotKept if error.errno in NEVER else BackendError
+            raise kind(trouble) from error
+
+    async def _bring(
+        self, job: JobId, links: Mapping[str, Link], left: Left, changed: Changed
+    ) -> None:
         part = part_of(changed.data, left.folder)
         if part is None:
-            self._note(job, Saved("", changed.at_ns, changed.data, ()))
+            saved = Saved("", changed.at_ns, changed.data, ())
+            await asyncio.to_thread(self._note, job, saved)
             return
         found = await _listed(links, left, part)
         if not found:
@@ -82,29 +112,42 @@ class Checkpoints:
         size = sum(file.size for _, file in found.values())
         if size > LARGEST:
             raise NotKept(f"it has {size} bytes, and {LARGEST} are kept at most")
+        self._look_for_room(size, len(found))
         version = token_hex(8)
         folder = self._of(job) / version
+        self._coming += size
         try:
-            for node, file in found.values():
-                await _fetch(links[node], left, file, folder / file.path)
-            is_same = await _listed(links, left, part) == found
-        except Exception:
+            await _fetch_all(links, left, part, found, folder)
+        except BaseException:
             await asyncio.to_thread(remove, None, str(folder))
             raise
-        if not is_same:
-            await asyncio.to_thread(remove, None, str(folder))
-            raise BackendError("it changed while it was fetched")
+        finally:
+            self._coming -= size
         files = tuple(file for _, file in found.values())
         saved = Saved(version, changed.at_ns, changed.data, files)
         await asyncio.to_thread(self._note, job, saved)
 
+    def _look_for_room(self, size: int, files: int) -> None:
+        """Raise BackendError where a checkpoint would take what the service needs itself."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        disk = os.statvfs(self._folder)
+        free = disk.f_bavail * disk.f_frsize - self._coming - size
+        least = min(disk.f_blocks * disk.f_frsize // LEFT_FREE, MOST_LEFT_FREE)
+        is_crowded = disk.f_files and disk.f_favail - files < disk.f_files // LEFT_FREE
+        if free < least or is_crowded:
+            raise BackendError(
+                f"the disk of {self._folder} is too full for its {size} bytes in {files} files"
+            )
+
     def _note(self, job: JobId, saved: Saved) -> None:
-        """Have a checkpoint be the newest of its job, and remove others."""
+        """Have a checkpoint be the newest of its job, on disk, and remove others."""
         folder = self._of(job)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{CURRENT}.part"
         path.write_bytes(msgspec.json.encode(saved))
+        _to_disk(folder)
         path.rename(folder / CURRENT)
+        _to_disk(folder)
         for other in folder.iterdir():
             if other.name not in (CURRENT, saved.version):
                 remove(None, str(other))
@@ -129,7 +172,12 @@ class Checkpoints:
     async def _send(self, link: Link, path: Path, file: FileBelow, left: Left) -> None:
         offset = 0
         while True:
-            data = await asyncio.to_thread(_piece, path, offset)
+            try:
+                data = await asyncio.to_thread(_piece, path, offset)
+            except OSError as error:  # A newer one may just have taken its place.
+                raise BackendError(
+                    f"the checkpoint that was kept cannot be read: {path}: {error.strerror}"
+                ) from error
             await link.call(_put(left, file, offset, data))
             offset += len(data)
             if offset >= file.size:
@@ -166,21 +214,36 @@ async def _listed(
     found: dict[str, tuple[str, FileBelow]] = {}
     for node, link in links.items():
         listing = await link.call(fm.ListFiles(left, MOST_FILES), fm.Listing)
-        if not listing.is_all:
+        if not listing.is_all or len(listing.files) > MOST_FILES:
             raise NotKept(f"its folder has more than {MOST_FILES} files")
         for file in listing.files:
             is_in = not part or file.path == part or file.path.startswith(f"{part}/")
             if is_in and not file.path.startswith(".allot-"):
-                check_path(file.path)
+                check(file)
                 found.setdefault(file.path, (node, file))
     return found
 
 
-def check_path(path: str) -> None:
-    """Raise NotKept for a path that leads out of its folder, or too deep."""
-    parts = path.split("/")
-    if len(parts) > DEEPEST or len(path) > 3000 or "\0" in path or {"", ".", ".."} & {*parts}:
+def check(file: FileBelow) -> None:
+    """Raise NotKept for a path that leads out of its folder, or too deep, or is not UTF-8."""
+    path, parts = file.path, file.path.split("/")
+    is_odd = "\0" in path or "\ufffd" in path or {"", ".", ".."} & {*parts}
+    if len(parts) > DEEPEST or len(path) > 3000 or is_odd or file.size < 0:
         raise NotKept(f"{path[:200]!r} is no path that can be kept")
+
+
+async def _fetch_all(
+    links: Mapping[str, Link],
+    left: Left,
+    part: str,
+    found: Mapping[str, tuple[str, FileBelow]],
+    to: Path,
+) -> None:
+    """Fetch a checkpoint as it was listed. Raises BackendError where it changed."""
+    for node, file in found.values():
+        await _fetch(links[node], left, file, to / file.path)
+    if await _listed(links, left, part) != found:
+        raise BackendError("it changed while it was fetched")
 
 
 async def _fetch(link: Link, left: Left, file: FileBelow, to: Path) -> None:
@@ -196,12 +259,24 @@ async def _fetch(link: Link, left: Left, file: FileBelow, to: Path) -> None:
                 is_same = part.inode == inode and part.size == file.size
                 if part.code or not is_same or len(part.data) != min(fm.PIECE, file.size - at):
                     why = part.message or "it changed while it was fetched"
-                    raise BackendError(f"{file.path}: {why}")
+                    kind = NotKept if part.code == Code.FORBIDDEN else BackendError
+                    raise kind(f"{file.path}: {why}")
                 await asyncio.to_thread(out.write, part.data)
 
 
 async def _read(link: Link, left: Left, path: str, offset: int) -> fm.Part:
     return await link.call(fm.ReadFile(left, path, offset, fm.PIECE), fm.Part)
+
+
+def _to_disk(folder: Path) -> None:
+    """Write what is in memory of a folder's file system to its disk. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _libc.syncfs(fd):
+            why = ctypes.get_errno()
+            raise OSError(why, os.strerror(why), str(folder))
+    finally:
+        os.close(fd)
 
 
 def _piece(path: Path, offset: int) -> bytes:

@@ -118,6 +118,11 @@ class KeptFolder:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / LIMIT).write_text(f"{log_bytes}")
 
+    def expect(self, job: JobId) -> None:
+        """Note that the node may have files of a job. Raises OSError."""
+        path = self._folder / layout.TASKS / str(job)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
     def has_room(self, key: TaskKey, stream: str) -> bool:
         """Whether less is here of an output than its node may have. Raises OSError."""
         folder = self._of(key)

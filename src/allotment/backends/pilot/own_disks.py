@@ -5,6 +5,7 @@ the gang's first task is. What a job reports is looked for there too.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
@@ -25,7 +26,8 @@ log = structlog.get_logger("allot.pilot")
 
 LAST_S = 900.0
 """How long the end of an attempt waits for its last checkpoint."""
-AGAIN_S = 2.0
+AGAIN_S, LONGEST_S = 2.0, 60.0
+"""After how long a checkpoint is fetched again that could not be: at first, and at most."""
 
 T = TypeVar("T")
 LinkOf = Callable[[str], Link | None]
@@ -39,12 +41,12 @@ class NodeDisks:
         self,
         root: str,
         link_of: LinkOf,
-        hold: Callable[[str], Coroutine[None, None, Link]],
+        hold: Callable[[str, JobId], Coroutine[None, None, Link]],
         kept: Checkpoints,
         occupy: Callable[[Sequence[str], int], None],
         runs: Callable[[str, JobId], bool],
     ) -> None:
-        """`hold` has a node held, and returns its link; it raises EngineAway.
+        """`hold` has a node held for files of a job, and returns its link. Raises BackendError.
 
         Checkpoints are in `kept` between the attempts of their jobs. `occupy` counts what is
         fetched of nodes: they are held meanwhile. `runs` says whether a job has tasks on one.
@@ -60,25 +62,27 @@ class NodeDisks:
         """Checkpoints that are fetched: each gives the date of the report that it is of."""
         self._useless: dict[JobId, int] = {}
         """Reports of checkpoints that cannot be kept."""
+        self._pauses: dict[JobId, float] = {}
+        """Before those are fetched again that could not be."""
 
     async def prepare(self, nodes: Sequence[str], wanted: JobFolders) -> None:
         if (carrying := self._carrying.get(wanted.job)) is not None:
             await asyncio.wait([carrying])
-        await self._tell(nodes, fm.MakeFolders(wanted))
+        await self._tell(nodes, wanted.job, fm.MakeFolders(wanted))
         own = f"{self.folders.root}/checkpoints/{wanted.job}"
         if own not in wanted.folders:
             return
         # Where tasks of it run already, what they save meanwhile is newer.
         idle = [node for node in nodes if not self._runs(node, wanted.job)]
-        links = [await self._hold(node) for node in idle]
+        links = [await self._hold(node, wanted.job) for node in idle]
         left = left_in(own, nodes, wanted.identity, wanted.user)
         await gather_all([self._kept.lay(link, wanted, left) for link in links])
 
     async def write(self, nodes: Sequence[str], job: JobId, files: Mapping[str, File]) -> None:
-        await self._tell(nodes, fm.WriteFiles(job, files))
+        await self._tell(nodes, job, fm.WriteFiles(job, files))
 
-    async def _tell(self, nodes: Sequence[str], op: fm.FileOp) -> None:
-        links: list[Link] = await gather_all([self._hold(node) for node in nodes])
+    async def _tell(self, nodes: Sequence[str], job: JobId, op: fm.FileOp) -> None:
+        links: list[Link] = await gather_all([self._hold(node, job) for node in nodes])
         await gather_all([_told(link, op) for link in links])
 
     def look_now(self, watched: Watched) -> Sequence[Changed] | None:  # noqa: ARG002
@@ -93,7 +97,11 @@ class NodeDisks:
         async with asyncio.timeout(patience_s):
             found = await link.call(fm.LookAt(tuple(watched)), list[Changed])
         files = {each.key: each for each in watched}
-        return [each for each in found if self._counts(files[each.key], each)]
+        return [
+            each
+            for each in found
+            if _can_be(files.get(each.key), each) and self._counts(files[each.key], each)
+        ]
 
     async def last_look(self, node: str, watched: Watched) -> Sequence[Changed]:
         waited_for = None
@@ -119,9 +127,10 @@ class NodeDisks:
                 return True
             carrying = None
         if carrying is None and self._useless.get(job) != changed.at_ns:
-            saved = self._kept.of(job)
-            if saved is not None and saved.at_ns == changed.at_ns:
-                return True
+            with contextlib.suppress(BackendError):
+                saved = self._kept.of(job)
+                if saved is not None and saved.at_ns == changed.at_ns:
+                    return True
             self._carrying[job] = asyncio.create_task(self._carry(watched, changed))
         return False
 
@@ -133,15 +142,18 @@ class NodeDisks:
             account = await self._accounts.of(watched.owner)
             folder = watched.file.rpartition("/")[0]
             left = left_in(folder, watched.nodes, account.identity, account.name)
-            links = {node: await self._hold(node) for node in watched.nodes}
+            links = {node: await self._hold(node, job) for node in watched.nodes}
             await self._kept.bring(job, links, left, changed)
+            self._pauses.pop(job, None)
         except NotKept as error:
             self._useless[job] = changed.at_ns
             log.warning("a checkpoint is not kept", job=job, why=str(error))
             return 0
-        except (BackendError, OSError) as error:
+        except BackendError as error:
             log.warning("a checkpoint is not kept yet", job=job, why=str(error))
-            await asyncio.sleep(AGAIN_S)
+            pause_s = self._pauses.get(job, AGAIN_S)
+            self._pauses[job] = min(2 * pause_s, LONGEST_S)
+            await asyncio.sleep(pause_s)
             return 0
         except Exception:
             self._useless[job] = changed.at_ns
@@ -154,6 +166,10 @@ class NodeDisks:
     async def forget(self, job: JobId) -> None:
         """Remove the checkpoint of a job that is kept here."""
         self._useless.pop(job, None)
+        self._pauses.pop(job, None)
+        if (carrying := self._carrying.pop(job, None)) is not None:
+            carrying.cancel()
+            await asyncio.wait([carrying])
         await asyncio.to_thread(self._kept.forget, job)
 
     async def close(self) -> None:
@@ -203,6 +219,12 @@ class NodeDisks:
         except BackendError as error:
             message = f"Node {node} does not give the files: {error}."
             raise Rejected(Code.UNAVAILABLE, message, "Try again.") from error
+
+
+def _can_be(watched: Watched | None, changed: Changed) -> bool:
+    """Whether a node was asked for what it says, and that is no more than it may be."""
+    is_short = watched is not None and len(changed.data) <= watched.most_bytes
+    return is_short and abs(changed.at_ns) < 2**63
 
 
 async def _told(link: Link, op: fm.FileOp) -> None:
