@@ -17,6 +17,8 @@ CONNECT_S = 10.0
 CONNECTIONS = 32
 """How many short exchanges run side by side."""
 LONGEST_HEAD = 1 << 20
+LONGEST_BODY = 1 << 30
+"""Of an exchange: far above what the largest clusters say of all they have."""
 PIECE = 1 << 16
 
 
@@ -67,16 +69,25 @@ class _Wire:
         """Go through the body of an answer as it comes."""
         if "chunked" in answer.headers.get("transfer-encoding", ""):
             while size := int((await self._reader.readuntil(b"\r\n")).partition(b";")[0], 16):
-                yield await self._reader.readexactly(size)
+                async for piece in self._exactly(size):
+                    yield piece
                 await self._reader.readexactly(2)
             await self._reader.readuntil(b"\r\n")
-            return
-        left = int(answer.headers.get("content-length", "-1"))
-        while left and (piece := await self._reader.read(PIECE if left < 0 else left)):
-            left -= len(piece) if left > 0 else 0
+        elif "content-length" in answer.headers:
+            async for piece in self._exactly(int(answer.headers["content-length"])):
+                yield piece
+        else:
+            while piece := await self._reader.read(PIECE):
+                yield piece
+
+    async def _exactly(self, left: int) -> AsyncIterator[bytes]:
+        """Go through so many bytes, without keeping them: a server may announce any number."""
+        while left > 0:
+            piece = await self._reader.read(min(left, PIECE))
+            if not piece:
+                raise asyncio.IncompleteReadError(b"", left)
+            left -= len(piece)
             yield piece
-        if left > 0:
-            raise asyncio.IncompleteReadError(b"", left)
 
     def close(self) -> None:
         self._writer.close()
@@ -144,10 +155,14 @@ class Http:
                 return answer
         raise EngineAway(f"{self._called} breaks every connection")
 
-    async def _whole(self, wire: _Wire, head: bytes, body: bytes) -> Answer:
-        answer = await wire.ask(head, body)
-        parts = [piece async for piece in wire.pieces(answer)]
-        return msgspec.structs.replace(answer, body=b"".join(parts))
+    async def _whole(self, wire: _Wire, head: bytes, asked: bytes) -> Answer:
+        answer = await wire.ask(head, asked)
+        body = bytearray()
+        async for piece in wire.pieces(answer):
+            body += piece
+            if len(body) > LONGEST_BODY:
+                raise EngineAway(f"{self._called} answers with more than {LONGEST_BODY} bytes")
+        return msgspec.structs.replace(answer, body=bytes(body))
 
     @contextlib.asynccontextmanager
     async def open(

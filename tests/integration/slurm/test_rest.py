@@ -1,7 +1,11 @@
 """A service that asks Slurm over REST, and what may be away or wrong there: all of it real."""
 
 import asyncio
+import contextlib
 import json
+import select
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -135,6 +139,70 @@ def test_jobs_go_on_while_munge_is_away(cluster: Mixed) -> None:
     assert submissions(cluster, waits) == 1
 
 
+class Dropping:
+    """Stands before slurmrestd, and passes on all but the answers to submissions."""
+
+    def __init__(self, port: int) -> None:
+        self._behind = port
+        self.is_dropping = True
+        self.dropped = 0
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._server.accept()
+                threading.Thread(target=self._pass_on, args=(taken,), daemon=True).start()
+
+    def _pass_on(self, ours: socket.socket) -> None:
+        with (
+            contextlib.suppress(OSError),
+            ours,
+            socket.create_connection(("127.0.0.1", self._behind)) as theirs,
+        ):
+            is_dropped = False
+            while ready := select.select([ours, theirs], [], [])[0]:
+                said = ready[0].recv(1 << 20)
+                if not said:
+                    return
+                if ready[0] is ours:
+                    is_dropped = self.is_dropping and b"/job/submit " in said
+                    theirs.sendall(said)
+                elif is_dropped:
+                    self.dropped += 1
+                    return
+                else:
+                    ours.sendall(said)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def test_a_submission_whose_answer_is_lost_is_not_sent_twice(slurm: Slurm) -> None:
+    proxy = Dropping(slurm.rest_port)
+    with contextlib.closing(proxy), a_shared_folder() as made:
+        url = f"http://127.0.0.1:{proxy.port}"
+        cluster = Mixed(made / "state", slurm, CONFIG.format(url=url, token=slurm.token))
+        cluster.up()
+        try:
+            runs = made / "runs"
+            runs.touch()
+            runs.chmod(0o666)
+            gang = cluster.submit(shell(f"echo $RANK >>{runs}; sleep 2", count=3))
+            cluster.wait_for(gang, "succeeded")
+            assert proxy.dropped == 3
+            assert sorted(runs.read_text().split()) == ["0", "1", "2"]
+            names = slurm.say("squeue", "-h", "-t", "all", "-o", "%j").split()
+            own = (cluster.state / "engines/gpus/slurm/name").read_text()
+            assert len([name for name in names if name.startswith(own)]) == 3
+            assert len(cluster.job(gang)["attempts"]) == 1
+        finally:
+            cluster.down()
+            slurm.clear()
+
+
 OPTIONS = {
     "job-name": "x", "partition": "main", "nodelist": "n1", "nodes": "1", "ntasks": "1",
     "cpus-per-task": "1", "mem": "64M", "no-requeue": "", "export": "NIL", "chdir": "/",
@@ -148,6 +216,7 @@ OPTIONS = {
         ("root", {"partition": "none"}, "Invalid partition name specified"),
         ("root", {"nodelist": "n9"}, "Invalid node name specified"),
         ("root", {"gres": "gpu:a100:9"}, "Requested node configuration is not available"),
+        ("root", {"uid": "54321"}, "slurmctld does not know user 54321"),
         ("nobody", {}, "does not let nobody act for user 0: the token must be root's"),
     ],
 )
@@ -172,3 +241,4 @@ def test_a_submission_that_slurm_refuses_says_why(
     with pytest.raises(BackendError, match=said) as caught:
         asyncio.run(story())
     assert not isinstance(caught.value, EngineAway), "it would be tried for ever"
+    assert not slurm.say("squeue", "-h", "-n", "x")

@@ -119,6 +119,16 @@ def test_what_went_wrong_is_read_and_what_is_no_document_says_nothing() -> None:
     assert flaws_in(b"Authentication failure") == ()
 
 
+def test_an_answer_without_jobs_is_none_that_says_there_are_none() -> None:
+    """Else all that waits would be taken for lost."""
+    for said in (b"{}", b"[]", b'{"jobs": null}', b'{"jobs": {}}', b"<html>", b"\xff"):
+        with pytest.raises(BackendError, match="not understood"):
+            rows_in(said)
+        with pytest.raises(BackendError, match="not understood"):
+            partition_in(said, "main")
+    assert rows_in(b'{"jobs": []}') == {}
+
+
 def test_a_token_tells_whose_it_is_and_when_to_renew_it() -> None:
     claims = base64.urlsafe_b64encode(b'{"exp":1000,"iat":0,"sun":"root"}').decode().rstrip("=")
     token = token_of(f"SLURM_JWT=a.{claims}.c\n")

@@ -21,6 +21,7 @@ from allotment.backends.slurm.rest_shapes import (
     lines_of_nodes,
     newest_in,
     number_in,
+    owner_in,
     partition_in,
     rows_in,
     submission_of,
@@ -39,6 +40,7 @@ UNCLEAR = (UNSPECIFIED, AUTHENTICATION, NOTHING_CAME)
 NO_JOB = 2_000_000_000
 """A number that no job has: Slurm's own end at 67,043,328."""
 NO_SUCH_JOB = 2017
+MOST_WORDS = 500
 NO_COMMAND = "cannot be run"
 
 
@@ -55,6 +57,8 @@ class Rest:
         self._http = Http(setup.server, self._login)
         self._version = 0
         """The newest that slurmrestd offers; 0 before it was asked."""
+        self._known: set[int] = set()
+        """Users whom slurmctld is seen to know."""
 
     def close(self) -> None:
         self._http.close()
@@ -74,7 +78,31 @@ class Rest:
         document, uid = submission_of(options, text, version)
         body = msgspec.json.encode(document)
         said = await self._ask("POST", "job/submit", body, self._as(uid), once=True)
-        return number_in(said)
+        try:
+            number = number_in(said)
+        except (
+            BackendError
+        ) as error:  # It may have been a yes: so it is looked for by its name.
+            raise EngineAway(str(error)) from error
+        await self._see_whose(number, os.geteuid() if uid is None else uid)
+        return number
+
+    async def _see_whose(self, job: str, uid: int) -> None:
+        """Refuse the first job of a user whom slurmctld does not know: it is nobody's there.
+
+        Raises BackendError.
+        """
+        if uid in self._known:
+            return
+        owner = owner_in(await self._ask("GET", f"job/{quote(job, safe='')}"))
+        if owner == uid:
+            self._known.add(uid)
+            return
+        await self.cancel(job)
+        raise BackendError(
+            f"slurmctld does not know user {uid} ({name_of(uid)} here), and took the job for "
+            f"user {owner}: give its machine the same users, by number, as this one has"
+        )
 
     def _as(self, uid: int | None) -> Mapping[str, str]:
         """Return the header that says for whom it is asked. Raises BackendError."""
@@ -106,14 +134,20 @@ class Rest:
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 
     async def nodes(self) -> tuple[SlurmNode, ...]:
-        return nodes_from(await self._ask("GET", "nodes"), "slurmrestd")
+        return self._nodes_in(await self._ask("GET", "nodes"))
+
+    def _nodes_in(self, said: bytes) -> tuple[SlurmNode, ...]:
+        return nodes_from(said.decode(errors="replace"), "slurmrestd")
 
     async def lines(self, partition: str) -> Sequence[NodeLine]:
         return lines_of_nodes(await self.nodes(), partition)
 
     async def state_of(self, node: str) -> tuple[str, str]:
         said = await self._ask("GET", f"node/{quote(node, safe='')}")
-        (found,) = nodes_from(said, "slurmrestd")
+        nodes = self._nodes_in(said)
+        if not nodes:
+            raise BackendError(f"slurmrestd says nothing of node {node}")
+        found = nodes[0]
         return " ".join(found.words).lower(), found.reason.strip()
 
     async def partition(self, name: str) -> Partition | None:
@@ -169,14 +203,14 @@ class Rest:
     ) -> bytes:
         """Ask; a token that is not accepted is found anew, and shown once more.
 
-        Raises EngineAway, BackendError.
+        But not to what is to be asked `once`. Raises EngineAway, BackendError.
         """
         shown = await self._login.token()
         try:
             return await self._told(method, what, body, more, once=once)
         except NotAccepted:
             self._login.forget()
-            if await self._login.token() == shown:
+            if once or await self._login.token() == shown:
                 raise
             return await self._told(method, what, body, more, once=once)
 
@@ -202,7 +236,9 @@ class Rest:
     async def _trouble(self, flaws: Sequence[Flaw], more: Mapping[str, str]) -> BackendError:
         """Return what is wrong, as clearly as it can be found out."""
         first = max(flaws, key=lambda flaw: bool(flaw.code and flaw.code < 9000))
-        text = f"slurmrestd: {first.error or first.description or 'no reason given'}"
+        text = f"slurmrestd: {first.error or first.description or 'no reason given'}"[
+            :MOST_WORDS
+        ]
         if first.code not in UNCLEAR:
             is_away = any(word in text.lower() for word in AWAY)
             return EngineAway(text) if is_away else BackendError(text)

@@ -6,8 +6,10 @@ itself whether it is set, and states are lists of words.
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Annotated, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Row, Rows
@@ -27,6 +29,8 @@ FLAGS = (
 """Words beside the state of a job that `squeue` shows in its place, the first one first."""
 WITH_WORK = frozenset({"COMPLETING", "PLANNED", "RESERVED"})
 """Words beside the state of a node that say nothing but what jobs it has."""
+
+T = TypeVar("T")
 
 
 class Amount(msgspec.Struct, frozen=True):
@@ -92,17 +96,27 @@ class _Partition(msgspec.Struct, frozen=True):
     flags: tuple[str, ...] = ()
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _Flaws(msgspec.Struct, frozen=True):
     errors: tuple[Flaw, ...] = ()
-    jobs: tuple[_Job, ...] = ()
-    partitions: tuple[_Partition, ...] = ()
-    job_id: int = 0
 
 
-def _read(body: bytes) -> _Answer:
+class _Jobs(msgspec.Struct, frozen=True):
+    jobs: tuple[_Job, ...]
+    """Always there: where it is missing, that does not say that there are none."""
+
+
+class _Partitions(msgspec.Struct, frozen=True):
+    partitions: tuple[_Partition, ...]
+
+
+class _Submitted(msgspec.Struct, frozen=True):
+    job_id: Annotated[int, Meta(gt=0)]
+
+
+def _read(body: bytes, shape: type[T]) -> T:
     """Read an answer. What others call their jobs need not be UTF-8. Raises BackendError."""
     try:
-        return msgspec.json.decode(body.decode(errors="replace"), type=_Answer)
+        return msgspec.json.decode(body.decode(errors="replace"), type=shape)
     except msgspec.DecodeError as error:
         raise BackendError(f"what slurmrestd says is not understood: {error}") from error
 
@@ -121,7 +135,7 @@ def newest_in(spec: bytes) -> int:
 def flaws_in(body: bytes) -> tuple[Flaw, ...]:
     """Return what an answer says went wrong; nothing where it is no document."""
     try:
-        return msgspec.json.decode(body.decode(errors="replace"), type=_Answer).errors
+        return msgspec.json.decode(body.decode(errors="replace"), type=_Flaws).errors
     except msgspec.DecodeError:
         return ()
 
@@ -129,7 +143,7 @@ def flaws_in(body: bytes) -> tuple[Flaw, ...]:
 def rows_in(body: bytes, name: str = "") -> Rows:
     """Return the jobs by name and user; only those of a name, if one is given."""
     rows: dict[tuple[str, int], Row] = {}
-    for job in _read(body).jobs:
+    for job in _read(body, _Jobs).jobs:
         if name and job.name != name:
             continue
         memory = number_of(job.memory_per_node)
@@ -151,15 +165,20 @@ def _state_of(told: str | tuple[str, ...]) -> str:
 
 def number_in(body: bytes) -> str:
     """Return the number of the job that was made. Raises BackendError."""
-    number = _read(body).job_id
-    if not number:
-        raise BackendError("slurmrestd took a job and said no number of it")
-    return str(number)
+    return str(_read(body, _Submitted).job_id)
+
+
+def owner_in(body: bytes) -> int:
+    """Return the number of the user whose one job is told. Raises BackendError."""
+    owners = {job.user_id for job in _read(body, _Jobs).jobs}
+    if len(owners) != 1:
+        raise BackendError("slurmrestd was asked for one job, and told of others or none")
+    return owners.pop()
 
 
 def partition_in(body: bytes, name: str) -> Partition | None:
     """Return the settings of a partition; None where there is none."""
-    for found in _read(body).partitions:
+    for found in _read(body, _Partitions).partitions:
         if found.name == name:
             most = number_of(found.max_time_limit) or number_of(found.maximums.time)
             modes = {mode.lower() for mode in found.preemption_mode}
