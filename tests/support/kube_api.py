@@ -143,12 +143,12 @@ class KubeApi:
         """Take a pod away at once."""
         self._tell_pod("DELETED", self.pods.pop(at))
 
-    def offer(self, name: str, **words: str) -> str:
-        """Add a pod for us to place in namespace team; return its uid."""
+    def offer(self, name: str, namespace: str = "team", **words: str) -> str:
+        """Add a pod for us to place; return its uid."""
         spec = {"schedulerName": "allotment", "containers": []}
         meta = {"name": name, "annotations": words}
-        self._add_pod("team", {"metadata": meta, "spec": spec})
-        return self.pods[f"team/{name}"]["metadata"]["uid"]
+        self._add_pod(namespace, {"metadata": meta, "spec": spec})
+        return self.pods[f"{namespace}/{name}"]["metadata"]["uid"]
 
     def show(self, at: str, phase: str) -> None:
         """Let a pod be in another phase."""

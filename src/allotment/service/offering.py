@@ -5,6 +5,7 @@ is neither made nor ended here: a job whose work is gone before it has a place i
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from time import monotonic
 
@@ -13,11 +14,13 @@ import structlog
 
 from allotment.engine.records import JobRecord
 from allotment.model import commands as c
-from allotment.model.errors import Rejected
-from allotment.model.ids import JobId, TaskKey
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor, JobId, TaskKey
 from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.spec import JobSpec, Offered
 from allotment.service.finding import Finding
+from allotment.service.in_turns import in_turns
+from allotment.service.offer_pace import Pace
 from allotment.service.pipeline import Pipeline
 from allotment.service.ports import Backend, Offer, Offers
 from allotment.service.why import why
@@ -27,7 +30,12 @@ log = structlog.get_logger("allot.service")
 LOOK_EVERY_S = 1.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
 MOST_REFUSED = 10_000
-"""Refused offers that are kept, to be tried again."""
+"""Refused offers of one owner that are kept, to be tried again."""
+RUNS = "runs"
+ENDED_THERE = "pod_ended"
+"""The diagnosis of what its node refused or ended."""
+MOST_AGAIN = 128
+"""Of them that are tried together: owners take turns."""
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -45,6 +53,8 @@ class Offering:
         self._pipeline, self._finding = pipeline, finding
         self._backend = backend if isinstance(backend, Offers) else None
         self._refused: dict[str, _Refused] = {}
+        self._refused_of: Counter[Actor] = Counter()
+        self._pace = Pace()
         self._jobs: dict[JobId, str] = {}
         """Jobs that are not over, and what was last said of why they wait."""
 
@@ -97,6 +107,7 @@ class Offering:
         """Make a job of an offer, unless it is one. Raises Rejected."""
         known = self._finding.known(offer.owner, offer.key)
         if known is None:
+            self._check_pace(offer)
             before = self._pipeline.state.next_job
             self._pipeline.apply(c.SubmitJob(offer.spec, offer.key), offer.owner)
             self._jobs[before] = ""
@@ -105,11 +116,36 @@ class Offering:
             self._say(offer.spec, "job_over", f"{how} Delete it, or make it anew.")
             self._end(offer.key)
 
+    def _check_pace(self, offer: Offer) -> None:
+        """Refuse for a while what its nodes refuse each time. Raises Rejected."""
+        now = monotonic()
+        if not self._pace.may_take(offer.owner, now):
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The last of {offer.owner} were refused by their nodes, one after the other: "
+                "the next is tried in a while.",
+                "Their ends say why: `allot ps --all`.",
+            )
+        self._pace.took(offer.owner, now)
+
+    def _note_pace(self, record: JobRecord) -> None:
+        ran = any(attempt.started_at for attempt in record.attempts)
+        if ran or record.state is JobState.SUCCEEDED:
+            self._pace.ran(record.owner)
+        elif record.diagnosis is not None and record.diagnosis.code == ENDED_THERE:
+            self._pace.refused(record.owner)
+
     def _refuse(self, offer: Offer, pause_s: float, reason: str, message: str) -> None:
         self._say(offer.spec, reason, message)
-        if len(self._refused) < MOST_REFUSED:
+        if self._refused_of[offer.owner] < MOST_REFUSED:
+            self._forget(offer)
             again = min(2 * pause_s, LONGEST_PAUSE_S)
             self._refused[offer.key] = _Refused(offer, monotonic() + pause_s, again)
+            self._refused_of[offer.owner] += 1
+
+    def _forget(self, offer: Offer) -> None:
+        if self._refused.pop(offer.key, None) is not None:
+            self._refused_of[offer.owner] -= 1
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
@@ -126,12 +162,18 @@ class Offering:
                 gone.append(record)
             elif record.state.waiting:
                 self._explain(record)
+            elif record.state is JobState.RUNNING and self._jobs[job] != RUNS:
+                self._jobs[job] = RUNS
+                self._pace.ran(record.owner)
         if gone and not self._pipeline.committer.trouble:
             await self._pipeline.together(lambda: self._cancel(gone))
         now = monotonic()
-        due = [each for each in self._refused.values() if each.at <= now]
+        due = in_turns(
+            (each for each in self._refused.values() if each.at <= now),
+            lambda each: each.offer.owner.user,
+        )[:MOST_AGAIN]
         for each in due:
-            del self._refused[each.offer.key]
+            self._forget(each.offer)
         asked = self._backend.is_offered
         there = [(d.offer, d.pause_s) for d in due if asked(d.offer.key) is not False]
         if there:
@@ -146,6 +188,7 @@ class Offering:
         del self._jobs[job]
         if record is None:
             return
+        self._note_pace(record)
         if self._backend is not None and self._backend.is_offered(record.key):
             why_so = f": {record.diagnosis.cause}" if record.diagnosis else "."
             how = f"Job {job} {ended_how(record.state)}{why_so}"

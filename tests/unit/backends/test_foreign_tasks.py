@@ -4,22 +4,27 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
+from typing import ParamSpec
 
+import msgspec
 import pytest
 
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
-from allotment.backends.kubernetes import guests, telling
+from allotment.backends.kubernetes import guests, offers, telling
 from allotment.backends.kubernetes.backend import KubernetesBackend
+from allotment.backends.kubernetes.foreign import HIVED, Claim, ReadHived, Rules, claim_of
+from allotment.backends.kubernetes.objects import Pod
 from allotment.model.cluster import Device, Node
 from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.errors import BadInput, Problem
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import GIB, NOTHING, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
-from allotment.model.spec import Offered
+from allotment.model.spec import JobSpec, Offered
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
 from tests.support.kube_api import ALL_PODS, LOST, PODS, KubeApi
 from tests.support.patience import PATIENCE_S
@@ -63,7 +68,7 @@ class World:
         kubeconfig.write_text(json.dumps(tree))
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig),
-            namespaces=(("team", ("lab",)),),
+            namespaces=(("crowd", ("lab",)), ("team", ("lab",))),
         )  # fmt: skip
         devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
         nodes = [Node(NodeId(0), "n1", 8000, 32 * GIB, 0, devices)]
@@ -75,8 +80,8 @@ class World:
         finally:
             await backend.close()
 
-    def offer(self, name: str, **words: str) -> Offered:
-        return Offered(f"team/{name}", self.api.offer(name, **words))
+    def offer(self, name: str, namespace: str = "team", **words: str) -> Offered:
+        return Offered(f"{namespace}/{name}", self.api.offer(name, namespace, **words))
 
     def seen(self, seen: Seen) -> list[TaskReport]:
         told = [each for each in self.reports if isinstance(each, TaskReport)]
@@ -105,9 +110,12 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     return made
 
 
-def in_loop(test: Callable[[World], Coroutine[None, None, None]]) -> Callable[[World], None]:
+P = ParamSpec("P")
+
+
+def in_loop(test: Callable[P, Coroutine[None, None, None]]) -> Callable[P, None]:
     @wraps(test)
-    def run(*args: World, **kwargs: World) -> None:
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
         asyncio.run(test(*args, **kwargs))
 
     return run
@@ -333,3 +341,80 @@ async def test_while_a_gang_is_told_to_go_a_new_pod_does_not_join_it(world: Worl
         await until(lambda: world.says("c") == "GangComplete")
         assert not offers.done()
         offers.cancel()
+
+
+GROUP = "scheduling.x-k8s.io/pod-group"
+GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{}/podgroups/{}"
+
+
+@in_loop
+async def test_the_many_of_one_namespace_keep_no_other_waiting(world: World) -> None:
+    for number in range(60):
+        world.offer(f"p{number}", "crowd", **{GROUP: f"g{number}"})
+    world.offer("one", **{GROUP: "mine"})
+    async with world.service() as backend:
+        more = asyncio.create_task(backend.next_offers())
+        await until(lambda: world.says("one") == "GangUnknown")
+        await until(lambda: world.asks("GET", GROUPS.format("team", "mine")))
+        more.cancel()
+    asked = [path for method, path in world.api.asked if method == "GET" and "podgr" in path]
+    assert asked.index(GROUPS.format("team", "mine")) < 2
+    told = [path for method, path in world.api.asked if method == "PATCH"]
+    assert told.index(f"{TEAM}/one/status") < 4
+
+
+@in_loop
+async def test_that_a_pod_is_gone_is_known_while_others_ask_for_sizes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.offer("one")
+    async with world.service() as backend:
+        (offer,) = await backend.next_offers()
+        more = asyncio.create_task(backend.next_offers())  # as the service does
+        await until(lambda: backend.is_offered("another") is False)
+        monkeypatch.setattr(offers, "MOST_ASKED", 0)
+        world.offer("p", "crowd", **{GROUP: "g"})
+        await until(lambda: "looked for" in backend.why_not_offered("crowd/p"))
+        world.api.take_away("team/one")
+        await until(lambda: backend.is_offered(offer.key) is False)
+        more.cancel()
+
+
+@in_loop
+async def test_while_the_size_of_a_gang_is_not_told_nothing_is_taken_for_gone(
+    world: World,
+) -> None:
+    world.offer("one", **{GROUP: "mine"})
+    path = GROUPS.format("team", "mine")
+    world.api.says["GET", path] = [500] * 100_000
+    async with world.service() as backend:
+        more = asyncio.create_task(backend.next_offers())
+        await until(lambda: world.asks("GET", path) > 8)
+        assert backend.is_offered("of before the start") is None
+        world.api.says["GET", path].clear()
+        await until(lambda: backend.is_offered("of before the start") is False)
+        more.cancel()
+
+
+@in_loop
+async def test_documents_of_pods_are_read_by_turns_and_not_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def read_hived(data: bytes, name: str) -> tuple[JobSpec, int]:
+        read.append(name)
+        raise BadInput((Problem("is none", "here"),))
+
+    monkeypatch.setattr(offers, "claim_of", partial(with_reader, read_hived))
+    for number in range(20):
+        world.offer(f"p{number}", "crowd", **{HIVED: "{}"})
+    world.offer("one", **{HIVED: "{}"})
+    async with world.service():
+        await until(lambda: len(read) == 21)
+        assert "one" in read[:2]
+        assert world.says("one") in ("", "HiveDSpec")
+
+
+def with_reader(read_hived: ReadHived, pod: Pod, rules: Rules) -> Claim:
+    return claim_of(pod, msgspec.structs.replace(rules, read_hived=read_hived))

@@ -193,6 +193,7 @@ class KubernetesBackend:
                 asyncio.create_task(
                     forever(self._finder.look_at_rights, RIGHTS_EVERY_S, "rights")
                 ),
+                asyncio.create_task(forever(self._finder.read_on, 0, "documents of pods")),
                 asyncio.create_task(forever(self._finder.telling.run, LOOK_EVERY_S, "words")),
             ]
 

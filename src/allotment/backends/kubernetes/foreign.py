@@ -44,7 +44,7 @@ MOST_PODS = 10_000
 """Of one gang."""
 MOST_GRACE_S = 3600
 LONGEST_WORD = 253
-LONGEST_SPEC = 32_768
+LONGEST_SPEC = 4096
 ARCH_LABEL, OS_LABEL = "kubernetes.io/arch", "kubernetes.io/os"
 
 
@@ -130,6 +130,11 @@ def claim_of(pod: Pod, rules: Rules) -> Claim:
             f"it claims to be one of {claim.size:,} pods, and a gang has {MOST_PODS:,} at most",
         )
     return msgspec.structs.replace(claim, tenant=tenant, queue=queue)
+
+
+def is_hived(pod: Pod) -> bool:
+    """Whether a pod has HiveD's document, which takes time to read."""
+    return HIVED in (pod.metadata.annotations or {}) or HIVED in (pod.metadata.labels or {})
 
 
 # ── for whom ────────────────────────────────────────────────────────────────────────────

@@ -153,6 +153,11 @@ class Gangs:
         is_settled = not self._changed and self._sizes.keys() >= self._sources.keys()
         return False if is_settled else None
 
+    @property
+    def is_weighed(self) -> bool:
+        """Whether all that changed was looked at."""
+        return not self._changed
+
     def unknown_sources(self) -> list[str]:
         """Return the objects that have to be asked for the size of gangs that wait."""
         return [

@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from time import monotonic
+from time import monotonic, perf_counter
 
 import structlog
 
 from allotment.backends.kubernetes.client import Client, Denied
-from allotment.backends.kubernetes.foreign import Claim, Flaw, Rules, claim_of
+from allotment.backends.kubernetes.foreign import Claim, Flaw, Rules, claim_of, is_hived
 from allotment.backends.kubernetes.gangs import Gang, Gangs, Size, Word
 from allotment.backends.kubernetes.group_size import size_in
 from allotment.backends.kubernetes.objects import Pod
@@ -17,17 +17,20 @@ from allotment.backends.kubernetes.rights import FOREIGN
 from allotment.backends.kubernetes.telling import Telling
 from allotment.model.errors import BackendError
 from allotment.model.spec import Offered
+from allotment.service.in_turns import in_turns
 from allotment.service.ports import Offer
 
 log = structlog.get_logger("allot.kubernetes")
 
 MOST_AT_ONCE = 128
 """Gangs that are handed over together."""
+REST = 3.0
+"""Times as long as it weighed pods others have the time."""
 UNSURE = "whether Allotment has the rights to place it is looked for"
 RIGHTS_S = 300.0
 """How often rights that are there are looked for again."""
-MOST_ASKED = 4
-"""Objects that are asked in one look, in turns."""
+MOST_ASKED = 16
+"""Objects that are asked in one look: namespaces take turns."""
 
 
 class Finder:
@@ -44,6 +47,9 @@ class Finder:
         self.telling = Telling(client)
         self._names: dict[str, str] = {}
         """The uid of pods that wait, by name."""
+        self._unread: dict[str, dict[str, Pod]] = {}
+        """By namespace and uid: pods of which a document has to be read, which takes time."""
+        self._to_read = asyncio.Event()
         self._flaws: dict[str, tuple[Offered, Word]] = {}
         """Of pods that are not placed as they are, by uid."""
         self._lacking = dict.fromkeys(rules.namespaces, UNSURE)
@@ -57,6 +63,8 @@ class Finder:
         self._asked: dict[str, int] = {}
         """At which look an object was asked last."""
         self._looks = 0
+        self._is_settled = False
+        """Whether all is weighed that was there after the start."""
         self._news = asyncio.Event()
 
     # ── hearing ─────────────────────────────────────────────────────────────────────────
@@ -73,10 +81,41 @@ class Finder:
         if is_gone or pod.is_over or meta.deletion_timestamp or pod.spec.node_name:
             self._drop(f"{meta.namespace}/{meta.name}", meta.uid)
             if meta.uid in self._unplaced and not is_gone and not pod.is_over:
-                self._hold(pod)
+                self._read_or_do(pod)
             return
-        offered = Offered(f"{meta.namespace}/{meta.name}", meta.uid)
-        self._names[offered.name] = meta.uid
+        self._names[f"{meta.namespace}/{meta.name}"] = meta.uid
+        self._read_or_do(pod)
+
+    def _read_or_do(self, pod: Pod) -> None:
+        """Take a pod as it is now; later, where a document of it has to be read."""
+        meta = pod.metadata
+        if is_hived(pod) and meta.namespace in self._rules.namespaces:
+            self._unread.setdefault(meta.namespace, {})[meta.uid] = pod
+            self._to_read.set()
+        else:
+            self._do(pod)
+
+    def _do(self, pod: Pod) -> None:
+        if pod.spec.node_name or pod.metadata.deletion_timestamp:
+            self._hold(pod)
+        else:
+            self._claim(pod)
+
+    async def read_on(self) -> None:
+        """Read what takes time, for the namespaces by turns, and rest in between."""
+        await self._to_read.wait()
+        self._to_read.clear()
+        while mine := [next(iter(pods.values())) for pods in self._unread.values() if pods]:
+            for was in mine:
+                pod = self._unread[was.metadata.namespace].pop(was.metadata.uid, None)
+                if pod is None:
+                    continue
+                began = perf_counter()
+                self._do(pod)
+                await asyncio.sleep(REST * (perf_counter() - began))
+
+    def _claim(self, pod: Pod) -> None:
+        offered = Offered(f"{pod.metadata.namespace}/{pod.metadata.name}", pod.metadata.uid)
         try:
             claim = claim_of(pod, self._rules)
         except Flaw as flaw:
@@ -118,6 +157,7 @@ class Finder:
         if self._names.get(name) == uid:
             del self._names[name]
         self._flaws.pop(uid, None)
+        self._unread.get(name.partition("/")[0], {}).pop(uid, None)
         self._kept.get(name.partition("/")[0], {}).pop(uid, None)
         self.gangs.drop(uid)
         self.telling.forget(uid)
@@ -141,10 +181,12 @@ class Finder:
         while not self._made:
             await self._news.wait()
             self._news.clear()
+            began = perf_counter()
             made, words = self.gangs.take()
             self._made += made
             for claim, word in words:
                 self.telling.say(Offered(claim.name, claim.uid), word)
+            await asyncio.sleep(REST * (perf_counter() - began))
         now, self._made = self._made[:MOST_AT_ONCE], self._made[MOST_AT_ONCE:]
         types = self._types_of()
         return [
@@ -156,7 +198,13 @@ class Finder:
     def is_offered(self, key: str) -> bool | None:
         """Whether an offer still waits for its place; None while that is not known."""
         found = self.gangs.is_offered(key)
-        return None if found is False and UNSURE in self._lacking.values() else found
+        is_read = self._is_settled or not any(self._unread.values())
+        if found or not is_read or UNSURE in self._lacking.values():
+            return found or None
+        if found is None and self._is_settled and self.gangs.is_weighed:
+            return False  # it was not among what was there after the start, or is gone since
+        self._is_settled = self._is_settled or found is False
+        return found
 
     def why_not(self, name: str) -> str:
         """Return why a pod is no job yet; '' where nothing is known of it."""
@@ -204,17 +252,24 @@ class Finder:
         unknown = self.gangs.unknown_sources()
         self._asked = {source: self._asked.get(source, 0) for source in unknown}
         self._looks += 1
-        for source in sorted(unknown, key=self._asked.__getitem__)[:MOST_ASKED]:
+        longest = sorted(unknown, key=self._asked.__getitem__)
+        for source in in_turns(longest, _namespace_in)[:MOST_ASKED]:
             self._asked[source] = self._looks
-            self.gangs.learn(source, await self._size(source))
+            try:
+                self.gangs.learn(source, await self._size(source))
+            except BackendError as error:  # not known yet, and asked again
+                log.warning("the size of a gang is not known yet", at=source, why=str(error))
             self._news.set()
 
     async def _size(self, source: str) -> Size:
+        """Return what an object says of the size of its gangs. Raises BackendError."""
         path, _, part = source.partition("#")
         *_, kind, name = path.split("/")
         try:
             return size_in(await self._client.object(path), part, f"{kind} {name}")
         except Denied as error:
             return f"{kind} {name} cannot be read: {error}"
-        except BackendError as error:
-            return f"{kind} {name} is not known yet: {error}"
+
+
+def _namespace_in(source: str) -> str:
+    return source.partition("/namespaces/")[2].partition("/")[0]

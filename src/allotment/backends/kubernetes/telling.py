@@ -1,9 +1,11 @@
 """Tells those who made pods why they wait: a condition and an event on the pod.
 
-Only what is news, a few a second, and nothing that holds for moments only.
+Only what is news, a few a second, and nothing that holds for moments only. Namespaces take
+turns: who makes very many pods has his own told later, and nobody else's.
 """
 
 import asyncio
+from collections import Counter
 from datetime import UTC, datetime
 from secrets import token_hex
 from time import monotonic
@@ -15,6 +17,7 @@ from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.gangs import Word
 from allotment.model.errors import BackendError
 from allotment.model.spec import Offered
+from allotment.service.in_turns import in_turns
 
 log = structlog.get_logger("allot.kubernetes")
 
@@ -22,7 +25,10 @@ AFTER_S = 2.0
 """For so long it has to hold."""
 PAUSE_S = 0.05
 LONGEST = 1000
-MOST_KEPT = 20_000
+MOST_KEPT = 5_000
+"""Of each namespace."""
+MOST_AT_ONCE = 100
+"""Then it is looked whose turn it is."""
 FORBIDDEN_S = 300.0
 """How long a namespace is left alone in which we may not write."""
 
@@ -32,6 +38,10 @@ class _Due(msgspec.Struct, frozen=True):
     word: Word
     at: float
 
+    @property
+    def namespace(self) -> str:
+        return self.pod.name.partition("/")[0]
+
 
 class Telling:
     """Keeps what is to be told of each pod last, and what was."""
@@ -39,6 +49,8 @@ class Telling:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._due: dict[str, _Due] = {}
+        self._kept: Counter[str] = Counter()
+        """How many are due, by namespace."""
         self._said: dict[str, Word] = {}
         self._shut: dict[str, float] = {}
         """Namespaces in which we may not write, until when."""
@@ -47,15 +59,26 @@ class Telling:
         """Have this told, unless it was or is overtaken."""
         word = Word(word.reason, word.message[:LONGEST])
         if self._said.get(pod.uid) == word:
-            self._due.pop(pod.uid, None)
-        elif len(self._due) < MOST_KEPT:
-            before = self._due.get(pod.uid)
-            at = before.at if before is not None else monotonic() + AFTER_S
-            self._due[pod.uid] = _Due(pod, word, at)
+            self._take(pod.uid)
+        elif (before := self._due.get(pod.uid)) is not None:
+            self._due[pod.uid] = _Due(pod, word, before.at)
+        else:
+            self._keep(_Due(pod, word, monotonic() + AFTER_S))
+
+    def _keep(self, due: _Due) -> None:
+        if self._kept[due.namespace] < MOST_KEPT:
+            self._due[due.pod.uid] = due
+            self._kept[due.namespace] += 1
+
+    def _take(self, uid: str) -> _Due | None:
+        due = self._due.pop(uid, None)
+        if due is not None:
+            self._kept[due.namespace] -= 1
+        return due
 
     def forget(self, uid: str) -> None:
         """Have nothing told of a pod any more."""
-        self._due.pop(uid, None)
+        self._take(uid)
         self._said.pop(uid, None)
 
     def word_of(self, uid: str) -> Word | None:
@@ -64,14 +87,14 @@ class Telling:
         return due.word if due is not None else self._said.get(uid)
 
     async def run(self) -> None:
-        """Tell what is due, one after the other."""
+        """Tell some of what is due, one after the other."""
         now = monotonic()
-        due = [uid for uid, each in self._due.items() if each.at <= now]
-        for uid in due:
-            each = self._due.pop(uid, None)
+        due = (each for each in self._due.values() if each.at <= now)
+        for was in in_turns(due, lambda each: each.namespace)[:MOST_AT_ONCE]:
+            each = self._take(was.pod.uid)
             if each is None:
                 continue
-            self._said[uid] = each.word
+            self._said[each.pod.uid] = each.word
             await self._tell(each)
             await asyncio.sleep(PAUSE_S)
 
@@ -91,7 +114,8 @@ class Telling:
                 )
         except BackendError:
             self._said.pop(due.pod.uid, None)
-            self._due.setdefault(due.pod.uid, msgspec.structs.replace(due, at=monotonic() + 5))
+            if due.pod.uid not in self._due:
+                self._keep(msgspec.structs.replace(due, at=monotonic() + 5))
 
 
 def condition_of(word: Word) -> dict[str, str]:
