@@ -22,7 +22,7 @@ from allotment.model.quantity import Instant, Millis
 from allotment.model.spec import JobSpec
 from allotment.rights.removing import remove
 from allotment.service.access import is_admin, may_administer
-from allotment.service.environments.requirements import is_python, trouble_of
+from allotment.service.environments.requirements import is_python, plain, trouble_of
 from allotment.service.environments.store import EnvironmentStore, Known
 from allotment.service.environments.uv import Failed, Uv
 from allotment.service.environments.view import EnvironmentRow
@@ -80,6 +80,7 @@ class Environments:
         asked = spec.environment
         if asked is None:
             return spec
+        asked = msgspec.structs.replace(asked, requirements=plain(asked.requirements))
         self._check(spec, asked)
         uid = _uid(owner)
         if asked.key and await asyncio.to_thread(self._store.known, asked.key, uid):

@@ -11,24 +11,31 @@ from typing import Final
 MOST: Final = 1000
 _LONGEST: Final = 2000
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
+_VERSION: Final = r"[=<>!~]=?=? ?[A-Za-z0-9.*+!_-]+"
+# Of two parts beside each other no two take the same letters: the time to look is in proportion.
 _REQUIREMENT: Final = re.compile(
-    rf"{_NAME}\s*(?:\[\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\])?"
-    r"\s*(?:[=<>!~]=?=?\s*[A-Za-z0-9.*+!_-]+(?:\s*,\s*[=<>!~]=?=?\s*[A-Za-z0-9.*+!_-]+)*)?"
-    r"\s*(?:;[A-Za-z0-9\s\"'._()<>=!~+*-]+)?"
-    r"(?:\s+--hash=sha256:[0-9a-f]{64})*"
+    rf"{_NAME}(?: ?\[ ?{_NAME}(?: ?, ?{_NAME})* ?\])?"
+    rf"(?: ?{_VERSION}(?: ?, ?{_VERSION})*)?"
+    r"(?: ?;[A-Za-z0-9 \"'._()<>=!~+*,-]+)?"
+    r"(?: --hash=sha256:[0-9a-f]{64})*"
 )
-_PYTHON: Final = re.compile(r"3\.\d{1,2}(\.\d{1,2})?")
+_PYTHON: Final = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?")
 
 
 def lines_of(text: str) -> tuple[str, ...]:
     """Return the requirements in a file: without comments, lines that go on joined."""
     joined = re.sub(r"\\\r?\n", " ", text)
     bare = (re.sub(r"(^|\s)#.*", "", line).strip() for line in joined.splitlines())
-    return tuple(re.sub(r"\s+", " ", line) for line in bare if line)
+    return plain(line for line in bare if line)
+
+
+def plain(requirements: Iterable[str]) -> tuple[str, ...]:
+    """Return requirements each as one line: a line within one could be an option of uv's."""
+    return tuple(" ".join(line.split()) for line in requirements)
 
 
 def trouble_of(requirements: Iterable[str]) -> str:
-    """Return why requirements cannot be taken; '' where they can."""
+    """Return why requirements, as `plain` writes them, cannot be taken; '' where they can."""
     listed = list(requirements)
     if len(listed) > MOST:
         return f"{len(listed):,} requirements are more than {MOST:,}"

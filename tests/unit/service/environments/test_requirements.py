@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.service.environments.requirements import is_python, lines_of, trouble_of
+from allotment.service.environments.requirements import is_python, lines_of, plain, trouble_of
 
 
 @pytest.mark.parametrize(
@@ -18,10 +18,15 @@ def test_names_and_versions_are_taken(line: str) -> None:
     "line",
     ["-e .", "--index-url x", "./x", "/x", "x.whl @ file:///etc", "a @ https://x/y.whl",
      "git+ssh://x", "a==1 --config-settings=x", "a==1\n-e .", "", "a;b\\x", "a b",
-     "a==1 --hash=md5:00", "$(id)", "a" * 3000],
+     "a==1 --hash=md5:00", "$(id)", "a" * 3000, "a;x\n--no-binary a", "a\n==1",
+     "a" + " " * 1900 + "@"],
 )  # fmt: skip
 def test_what_would_run_or_read_files_is_not(line: str) -> None:
     assert trouble_of([line])
+
+
+def test_a_line_within_a_requirement_is_no_line_of_its_own() -> None:
+    assert plain(["a ;  x\n--no-binary a"]) == ("a ; x --no-binary a",)
 
 
 def test_a_file_is_read_as_pip_reads_it() -> None:
