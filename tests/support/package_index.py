@@ -26,8 +26,10 @@ class Index:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/simple"
 
-    def wheel(self, name: str, version: str, source: str, more: str = "") -> None:
-        """Add a wheel with one module; `more` is the name of a further file."""
+    def wheel(
+        self, name: str, version: str, source: str, more: str = "", text: str = "evil"
+    ) -> None:
+        """Add a wheel with one module; `more` is the name of a further file with `text`."""
         info = f"{name}-{version}.dist-info"
         files = {
             f"{name}.py": source,
@@ -36,18 +38,18 @@ class Index:
             "Root-Is-Purelib: true\nTag: py3-none-any\n",
         }
         if more:
-            files[more] = "evil"
+            files[more] = text
         lines: list[str] = []
-        for path, text in files.items():
-            digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest())
-            lines.append(f"{path},sha256={digest.decode().rstrip('=')},{len(text)}")
+        for path, data in files.items():
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data.encode()).digest())
+            lines.append(f"{path},sha256={digest.decode().rstrip('=')},{len(data)}")
         files[f"{info}/RECORD"] = "\n".join([*lines, f"{info}/RECORD,,"]) + "\n"
-        data = io.BytesIO()
-        with zipfile.ZipFile(data, "w") as archive:
-            for path, text in files.items():
-                archive.writestr(path, text)
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path, data in files.items():
+                archive.writestr(path, data)
         wheel = f"{name}-{version}-py3-none-any.whl"
-        self.files[wheel] = data.getvalue()
+        self.files[wheel] = made.getvalue()
         self.files[f"{wheel}.metadata"] = files[f"{info}/METADATA"].encode()
 
     def source(self, name: str, version: str, setup: str) -> None:

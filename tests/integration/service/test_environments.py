@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.cluster import until
 from tests.support.package_index import Index, a_package_index
-from tests.support.registry import Job, WithUsers, a_service
+from tests.support.registry import CONFIG, USERS, Job, WithUsers, a_service
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -164,6 +164,36 @@ def test_a_package_that_leads_out_of_its_place_is_refused_or_harmless(
     ]
     assert not outside
     assert job.state == "succeeded" or "environment" in json.dumps(job.diagnosis)
+
+
+def test_nothing_of_a_package_runs_while_it_is_built(
+    service: WithUsers, index: Index, reachable: Path
+) -> None:
+    place = reachable / "ran"
+    place.mkdir()
+    place.chmod(0o777)
+    code = f"import os; open({str(place)!r} + '/' + str(os.getuid()), 'w')\n"
+    index.wheel("running", "1.0", "x = 1\n", more="running.pth", text=code)
+    found = finished(
+        service, submitted(service, "ann", "python -c 'import running'", "running")
+    )
+    assert found.state == "succeeded"
+    assert [path.name for path in place.iterdir()] == [str(USERS["ann"])]
+    made = next((service.state / "environments/made").iterdir())
+    assert list(made.rglob("__pycache__/running.*.pyc"))
+
+
+def test_an_environment_that_grows_beyond_all_bounds_is_not_built(
+    reachable: Path, index: Index
+) -> None:
+    index.wheel("bomb", "1.0", "x = 1\n", more="bomb.bin", text="\0" * (20 << 20))
+    small = CONFIG.replace("limits: {", "limits: {environment_store: 64MiB, ")
+    with a_service(reachable, small) as service:
+        job = finished(service, submitted(service, "ann", "true", "bomb"))
+        assert job.state == "failed"
+        assert "a quarter of `limits.environment_store`" in json.dumps(job.diagnosis)
+        assert not list((service.state / "environments/made").iterdir())
+        assert not list((service.state / "environments/new").iterdir())
 
 
 def test_by_the_command_line(service: WithUsers, reachable: Path) -> None:

@@ -2,6 +2,7 @@
 
 requirements.py   what a requirement may be; pure
 uv.py             runs the resolver and the installer, as a user of its own
+measuring.py      how large a folder is while it is being filled
 store.py          where environments lie
 environments.py   the use cases
 view.py           what people see

@@ -1,6 +1,7 @@
 """Environments as the service offers them: resolved at submission, built for the first task."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
 import platform
@@ -18,10 +19,11 @@ from allotment.model.environment import Environment
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import Instant, Millis, show_bytes
 from allotment.model.spec import JobSpec
 from allotment.rights.removing import remove
 from allotment.service.access import is_admin, may_administer
+from allotment.service.environments.measuring import size_below
 from allotment.service.environments.requirements import is_python, plain, trouble_of
 from allotment.service.environments.store import EnvironmentStore, Known
 from allotment.service.environments.uv import Failed, Uv
@@ -38,6 +40,11 @@ ANSWERED_S: Final = 10.0
 """After how long whoever builds ahead hears of it."""
 LOOK_S: Final = 0.5
 SWEEP_EVERY_S: Final = 600.0
+BUILDS: Final = 2
+"""How many at a time."""
+PARTS: Final = 4
+"""Of so many parts of the store one environment may take one."""
+MOST_FILES: Final = 500_000
 _MOST_BELIEVED: Final = 1000
 _WHEELS: Final = ("--only-binary", ":all:")
 
@@ -54,7 +61,7 @@ class Environments:
         self._reading = Threads("environments", each=2, total=4)
         self._building: dict[str, asyncio.Task[None]] = {}
         self._believed: dict[tuple[str, tuple[str, ...]], tuple[float, Known]] = {}
-        self._turn = asyncio.Semaphore(2)
+        self._turn = asyncio.Semaphore(BUILDS)
 
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
@@ -249,23 +256,56 @@ class Environments:
         if known is None:
             raise FileNotFoundError(2, "what it consists of is not known any more", key)
         folder = self._store.new_folder()
+        watch = self._bound(folder)
         try:
-            python = str(folder / "env/bin/python")
+            env = folder / "env"
             self._uv.run(
-                ["venv", "--relocatable", "--python", known.python, str(folder / "env")],
-                BUILDING_S,
+                ["venv", "--relocatable", "--python", known.python, str(env)], BUILDING_S
             )
             lock = folder / "lock.txt"
             lock.write_text(known.lock)
             lock.chmod(0o644)
             self._uv.run(
-                ["pip", "sync", "--require-hashes", *_WHEELS, "--compile-bytecode",
-                 "--allow-empty-requirements", "--python", python, str(lock)],
+                ["pip", "sync", "--require-hashes", *_WHEELS, "--allow-empty-requirements",
+                 "--python", str(env / "bin/python"), str(lock)],
                 BUILDING_S,
+                watch=watch,
             )  # fmt: skip
-            self._store.keep(key, folder / "env", known)
+            self._compile(known.python, env, watch)
+            watch()
+            self._store.keep(key, env, known)
         finally:
             remove(None, str(folder))
+
+    def _compile(self, version: str, env: Path, watch: Callable[[], None]) -> None:
+        """Have modules compiled by the machine's Python, which runs nothing of theirs.
+
+        uv would have that of the environment do it, which runs each .pth file in it.
+        """
+        python = self._uv.run(["python", "find", "--system", version], READING_S).strip()
+        aside = [python, "-I", "-S", "-m", "compileall", "-q", "-q", str(env / "lib")]
+        with contextlib.suppress(Failed):  # Some are no Python of this version; that is usual.
+            self._uv.run_as_builder(aside, BUILDING_S, watch=watch)
+
+    def _bound(self, folder: Path) -> Callable[[], None]:
+        """Return what raises Failed once a build has made more than one may."""
+        store = self._state.config.limits.environment_store
+        self._uv.clear(store // PARTS)
+
+        def watch() -> None:
+            files, size = size_below(folder)
+            if files > MOST_FILES or size > store // PARTS:
+                raise Failed(
+                    f"it has more than {show_bytes(store // PARTS)} or {MOST_FILES:,} files, "
+                    "which is all that one may have (a quarter of `limits.environment_store`)"
+                )
+            if size_below(self._uv.cache)[1] > store // 2:
+                raise Failed(
+                    "the packages that are fetched take more than half of "
+                    f"`limits.environment_store` ({show_bytes(store)})"
+                )
+
+        return watch
 
     # ── for people ──────────────────────────────────────────────────────────────────
 
@@ -301,7 +341,12 @@ class Environments:
     async def sweep(self) -> None:
         """Remove what was asked for least recently, where the store is too large."""
         limit = self._state.config.limits.environment_store
-        work = partial(self._store.make_room, limit, self._needed(), time.time())
+        needed, now = self._needed(), time.time()
+
+        def work() -> None:
+            self._store.make_room(limit, needed, now)
+            self._uv.clear(limit // PARTS)
+
         await self._reading.run("sweep", work, BUILDING_S)
 
 

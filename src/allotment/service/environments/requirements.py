@@ -12,7 +12,7 @@ MOST: Final = 1000
 _LONGEST: Final = 2000
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _VERSION: Final = r"[=<>!~]=?=? ?[A-Za-z0-9.*+!_-]+"
-# Of two parts beside each other no two take the same letters: the time to look is in proportion.
+# No part takes what the next one may begin with: the time to look is in proportion.
 _REQUIREMENT: Final = re.compile(
     rf"{_NAME}(?: ?\[ ?{_NAME}(?: ?, ?{_NAME})* ?\])?"
     rf"(?: ?{_VERSION}(?: ?, ?{_VERSION})*)?"

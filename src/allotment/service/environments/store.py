@@ -164,21 +164,35 @@ def _freeze(top: Path) -> tuple[int, int]:
     Raises OSError where there is anything but files, folders and links.
     """
     files = size = 0
-    for folder, names, others, fd in os.fwalk(top):
+    for _, names, others, fd in os.fwalk(top):
         for name in (*names, *others):
             state = os.stat(name, dir_fd=fd, follow_symlinks=False)
-            if os.geteuid() == 0:
-                os.chown(name, 0, 0, dir_fd=fd, follow_symlinks=False)
             if stat.S_ISREG(state.st_mode):
-                os.chmod(name, 0o555 if state.st_mode & 0o100 else 0o444, dir_fd=fd)
-                files, size = files + 1, size + state.st_size
+                files, size = files + 1, size + _frozen(name, fd)
             elif not stat.S_ISLNK(state.st_mode) and not stat.S_ISDIR(state.st_mode):
                 raise OSError(22, "it is no file that an environment may have", name)
+            elif os.geteuid() == 0:
+                os.chown(name, 0, 0, dir_fd=fd, follow_symlinks=False)
         os.fchmod(fd, 0o755)
-        del folder
     if os.geteuid() == 0:
         os.chown(top, 0, 0)
     return files, size
+
+
+def _frozen(name: str, folder: int) -> int:
+    """Give a file to ourselves, by a descriptor: whatever gets its name meanwhile is not."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(name, flags, dir_fd=folder)
+    try:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+            raise OSError(22, "it is no file that an environment may have", name)
+        if os.geteuid() == 0:
+            os.fchown(fd, 0, 0)
+        os.fchmod(fd, 0o555 if state.st_mode & 0o100 else 0o444)
+        return state.st_size
+    finally:
+        os.close(fd)
 
 
 def _delete(paths: list[Path]) -> None:

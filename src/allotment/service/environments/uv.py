@@ -1,7 +1,8 @@
 """Runs uv, which resolves and installs, as a user of its own with a clean environment.
 
-Only wheels are taken, so that nothing of a package runs while it is installed. The index is the
-one that the machine's pip configuration names.
+Only wheels are taken, and the Python of an environment does not run once packages are in it, as
+it would run each .pth file. So nothing of a package runs while it is installed. The index is
+the one that the machine's pip configuration names.
 """
 
 import configparser
@@ -10,10 +11,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from allotment.rights.removing import remove
+from allotment.service.environments.measuring import size_below
 from allotment.service.isolated import PLAIN
 
 BUILDER: Final = 2_147_459_344
@@ -23,6 +28,7 @@ _CONFIGS: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "~/.pip/pip.conf",
 _SETTINGS: Final = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
                     "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE"}  # fmt: skip
 _MOST_WORDS: Final = 1500
+_LOOK_S: Final = 0.25
 
 
 class Failed(Exception):
@@ -59,7 +65,10 @@ class Uv:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.cache = folder / "cache"
         self._program = program()
+        self._turn = threading.Lock()
+        self._busy = 0
 
     @property
     def is_there(self) -> bool:
@@ -67,17 +76,64 @@ class Uv:
         return bool(self._program)
 
     def prepare(self) -> None:
-        """Make its folder."""
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        own(self._folder)
+        """Make its folders."""
+        for folder in (self._folder, self.cache):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            own(folder)
+        for left in self._folder.glob("gone-*"):
+            remove(None, str(left))
 
-    def run(self, words: Sequence[str], patience_s: float, stdin: str = "") -> str:
-        """Run it; return what it printed. Raises Failed, or TimeoutError."""
+    def clear(self, most: int) -> None:
+        """Throw the cache away if it is larger than that, and nothing uses it now."""
+        if size_below(self.cache)[1] <= most:
+            return
+        aside = self._folder / f"gone-{os.urandom(8).hex()}"
+        with self._turn:
+            if self._busy:
+                return
+            self.cache.rename(aside)
+            self.cache.mkdir(mode=0o700)
+            own(self.cache)
+        remove(None, str(aside))
+
+    def run(
+        self,
+        words: Sequence[str],
+        patience_s: float,
+        stdin: str = "",
+        watch: Callable[[], None] | None = None,
+    ) -> str:
+        """Run it; return what it printed. Raises Failed or TimeoutError; `watch` may, too."""
+        return self.run_as_builder([self._program, *words], patience_s, stdin, watch)
+
+    def run_as_builder(
+        self,
+        argv: Sequence[str],
+        patience_s: float,
+        stdin: str = "",
+        watch: Callable[[], None] | None = None,
+    ) -> str:
+        """Run a program of ours with the rights that uv has. See `run`."""
+        with self._turn:
+            self._busy += 1
+        try:
+            return self._run(argv, patience_s, stdin, watch)
+        finally:
+            with self._turn:
+                self._busy -= 1
+
+    def _run(
+        self,
+        argv: Sequence[str],
+        patience_s: float,
+        stdin: str,
+        watch: Callable[[], None] | None,
+    ) -> str:
         env = {
             **PLAIN,
             **settings(),
             "HOME": str(self._folder),
-            "UV_CACHE_DIR": str(self._folder / "cache"),
+            "UV_CACHE_DIR": str(self.cache),
             "UV_NO_CONFIG": "1",
             "UV_PYTHON_DOWNLOADS": "never",
             "UV_LINK_MODE": "copy",
@@ -89,7 +145,7 @@ class Uv:
             [setpriv, "--pdeathsig", "KILL"] if (setpriv := shutil.which("setpriv")) else []
         )
         process = subprocess.Popen(
-            [*with_us, self._program, *words],
+            [*with_us, *argv],
             env=env,
             cwd=self._folder,
             umask=0o022,
@@ -104,14 +160,37 @@ class Uv:
             start_new_session=True,
         )
         try:
-            out, said = process.communicate(stdin, timeout=patience_s)
-        except subprocess.TimeoutExpired:
+            out, said = _followed(process, patience_s, stdin, watch)
+        except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-            raise TimeoutError from None
+            raise
         if process.returncode:
             raise Failed(_short(said))
         return out
+
+
+def _followed(
+    process: "subprocess.Popen[str]",
+    patience_s: float,
+    stdin: str,
+    watch: Callable[[], None] | None,
+) -> tuple[str, str]:
+    """Return what a program says until its end; look at what it makes meanwhile."""
+    ends_at = time.monotonic() + patience_s
+    pause_s = _LOOK_S
+    told: str | None = stdin
+    while True:
+        try:
+            return process.communicate(told, timeout=pause_s)
+        except subprocess.TimeoutExpired:
+            told = None  # It is on its way.
+            began = time.monotonic()
+            if began > ends_at:
+                raise TimeoutError from None
+            if watch is not None:
+                watch()
+            pause_s = max(_LOOK_S, 4 * (time.monotonic() - began))
 
 
 def own(path: Path) -> None:
