@@ -40,6 +40,33 @@ def a_pod(
     return pod
 
 
+def asking(amounts: dict[str, str], **more: str) -> dict[str, Any]:
+    return {"image": "i", "resources": {"requests": amounts}, **more}
+
+
+@pytest.mark.parametrize(
+    ("before", "devices"),
+    [
+        ([("8", "")], 8),
+        ([("1", "Always")], 3),
+        ([("4", "Always"), ("4", "Always")], 10),
+        ([("4", "Always"), ("8", ""), ("1", "Always")], 12),
+        ([("8", ""), ("4", "Always")], 8),
+    ],
+)
+def test_containers_that_run_beside_the_others_count_as_well(
+    before: list[tuple[str, str]], devices: int
+) -> None:
+    inits = [asking({"nvidia.com/gpu": n}, restartPolicy=policy) for n, policy in before]
+    need = claim_of(a_pod(initContainers=inits), RULES).need
+    assert need.gpu_milli == devices * 1000
+
+
+def test_what_is_asked_for_a_pod_as_a_whole_counts() -> None:
+    need = claim_of(a_pod(resources={"requests": {"cpu": "9", "memory": "1Gi"}}), RULES).need
+    assert (need.cpu_milli, need.memory) == (9000, 8 * GIB)
+
+
 def flaw_of(pod: Pod) -> Flaw:
     with pytest.raises(Flaw) as flaw:
         claim_of(pod, RULES)
@@ -231,6 +258,9 @@ REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [{"x": 1}]}
         ({"nodeSelector": {"kubernetes.io/hostname": "n1"}}, "NodeSelector"),
         ({"nodeSelector": {"kubernetes.io/os": "windows"}}, "NodeSelector"),
         ({"affinity": {"nodeAffinity": REQUIRED}}, "Affinity"),
+        ({"containers": [asking({"nvidia.com/mig-1g.5gb": "1"})]}, "Devices"),
+        ({"initContainers": [asking({"huawei.com/Ascend310": "1"})]}, "Devices"),
+        ({"resourceClaims": [{"name": "gpu"}]}, "ResourceClaims"),
         ({"affinity": {"podAntiAffinity": REQUIRED}}, "Affinity"),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
          "TopologySpread"),

@@ -10,7 +10,7 @@ import msgspec
 
 from allotment.backends.kubernetes.discover import ARCHS, TYPES, type_of
 from allotment.backends.kubernetes.objects import Pod, Words, whole
-from allotment.backends.kubernetes.usage import DEVICES, use_of
+from allotment.backends.kubernetes.usage import DEVICES, uncounted, use_of
 from allotment.model.errors import BadInput
 from allotment.model.quantity import DEVICE, SECOND, Millis, Resources
 from allotment.model.spec import Arch, JobSpec, Priority
@@ -314,6 +314,10 @@ def _check_rules(pod: Pod) -> None:
                 f"its nodeSelector names {key[:100]}, and Allotment chooses nodes by device "
                 f"type ({TYPES[0]}) and {ARCH_LABEL} only",
             )
+    if name := uncounted(pod):
+        raise Flaw("Devices", f"it asks for {name[:100]}, and Allotment counts whole devices")
+    if pod.spec.resource_claims:
+        raise Flaw("ResourceClaims", "it has resourceClaims, which Allotment does not give")
     rules = pod.spec.affinity
     for what, found in (
         ("nodeAffinity", rules and rules.node_affinity),

@@ -53,6 +53,7 @@ class Container(Object, frozen=True):
 
     image: str = ""
     resources: Asked = Asked()
+    restart_policy: str | None = None
 
 
 class Named(Object, frozen=True):
@@ -104,6 +105,9 @@ class PodSpec(Object, frozen=True):
     topology_spread_constraints: tuple[Spread, ...] | None = None
     scheduling_gates: tuple[Named, ...] | None = None
     workload_ref: WorkloadRef | None = None
+    resources: Asked | None = None
+    """Of all its containers together, whatever they ask for each."""
+    resource_claims: tuple[Named, ...] | None = None
     termination_grace_period_seconds: int | None = None
 
 

@@ -4,13 +4,26 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from allotment.backends.kubernetes.objects import Container, Pod, milli, whole
+from allotment.backends.kubernetes.objects import Asked, Container, Pod, milli, whole
 
 DEVICES = (
     "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe",
     "habana.ai/gaudi", "huawei.com/Ascend910", "aws.amazon.com/neuron", "google.com/tpu",
 )  # fmt: skip
 """Resources that are whole accelerators. A node has those of the first that it offers."""
+
+
+MAKERS = tuple({f"{name.partition('/')[0]}/": None for name in DEVICES})
+
+
+def uncounted(pod: Pod) -> str:
+    """Return something of a maker of devices that a pod asks for and that is not counted, such
+    as a part of a device; '' for none."""
+    for each in (*pod.spec.containers, *(pod.spec.init_containers or ())):
+        for name in (*(each.resources.limits or {}), *(each.resources.requests or {})):
+            if name.startswith(MAKERS) and name not in DEVICES:
+                return name
+    return ""
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -40,12 +53,17 @@ NOTHING = Use()
 
 def use_of(pod: Pod) -> Use:
     """Return what a pod asks for: its containers together, or the one before them that asks
-    for the most."""
+    for the most. One before them that runs on beside the others counts with all after it."""
     if pod.is_over:
         return NOTHING
-    together = total(_asked(each) for each in pod.spec.containers)
+    beside, before = NOTHING, NOTHING
     for each in pod.spec.init_containers or ():
-        together = together.most(_asked(each))
+        now = beside.plus(_asked(each))
+        before = before.most(now)
+        beside = now if each.restart_policy == "Always" else beside
+    together = total(_asked(each) for each in pod.spec.containers).plus(beside).most(before)
+    if (whole_pod := pod.spec.resources) is not None:
+        together = together.most(_in(whole_pod))
     return together.plus(_amounts(pod.spec.overhead or {}))
 
 
@@ -58,7 +76,10 @@ def total(uses: Iterable[Use]) -> Use:
 
 
 def _asked(container: Container) -> Use:
-    asked = container.resources
+    return _in(container.resources)
+
+
+def _in(asked: Asked) -> Use:
     return _amounts({**(asked.limits or {}), **(asked.requests or {})})
 
 
