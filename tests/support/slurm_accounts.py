@@ -1,7 +1,7 @@
 """A Slurm that keeps accounts: a real slurmdbd, on a MariaDB of the test's own.
 
 There are two accounts, `research` and `small`, of which `small` may have no job, and qualities
-of service: `tiny` gives a job one CPU at most. Root is in both accounts.
+of service: `bounded` gives a job 1700 MiB at most. Root is in both accounts.
 """
 
 import subprocess
@@ -49,11 +49,11 @@ MANAGED = (
     "add account small",
     "add user root account=research",
     "add user root account=small",
-    "add qos tiny",
+    "add qos bounded",
     # Without DenyOnLimit: Slurm takes the job, and never starts it.
-    "modify qos tiny set MaxTRESPerJob=cpu=1",
+    "modify qos bounded set MaxTRESPerJob=mem=1700",
     "modify account small set GrpSubmitJobs=0",
-    "modify user root set qos=normal,tiny",
+    "modify user root set qos=normal,bounded",
 )
 
 

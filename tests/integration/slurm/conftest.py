@@ -7,7 +7,6 @@ import pytest
 
 from tests.support.on_slurm import OnSlurm, a_shared_folder
 from tests.support.slurm import Slurm, a_slurm
-from tests.support.slurm_accounts import AccountedSlurm, a_slurm_with_accounts
 
 
 @pytest.fixture(scope="session")
@@ -39,10 +38,3 @@ def cluster(service: OnSlurm) -> Iterator[OnSlurm]:
     """The service, with no jobs left of other tests."""
     yield service
     service.clear()
-
-
-@pytest.fixture(scope="session")
-def accounted() -> Iterator[AccountedSlurm]:
-    """A Slurm with slurmdbd, started only where a test asks for it."""
-    with a_slurm_with_accounts() as running:
-        yield running

@@ -1,21 +1,23 @@
-"""Accounts, limits and figures of a real slurmdbd: what Slurm enforces and counts, we show."""
+"""Accounts, limits and figures of a real slurmdbd: what Slurm enforces and counts, we show.
+
+It is one test, so that a run beside others starts one slurmdbd, and not one in each process.
+"""
 
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.integration.slurm.test_engines import Mixed
 from tests.support.cluster import until
 from tests.support.on_slurm import a_shared_folder, shell
-from tests.support.slurm_accounts import ACCOUNTING, AccountedSlurm
+from tests.support.slurm_accounts import ACCOUNTING, AccountedSlurm, a_slurm_with_accounts
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*ACCOUNTING, "mpicc")]
 
 CONFIG = """\
 engines:
-  gpus: {type: slurm, partition: main, accounts: {lab: Research, poor: small}, qos: QOS}
+  gpus: {type: slurm, partition: main, accounts: {lab: Research, poor: small}, qos: bounded}
 tenants: {lab: {}, poor: {}}
 default_tenant: lab
 """
@@ -33,7 +35,7 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    for (int step = 0; step < 500; step++) {
+    for (int step = 0; step < 120; step++) {
         double mine[2] = {0, 0}, all[2];
         for (int i = 0; i < 16; i++) {
             double x = (rank * 16 + i) / (16.0 * size), off = w * x + b - (3 * x + 1);
@@ -41,8 +43,8 @@ int main(int argc, char **argv) {
             mine[1] += off;
         }
         MPI_Allreduce(mine, all, 2, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-        w -= 1.0 * all[0] / (16 * size);
-        b -= 1.0 * all[1] / (16 * size);
+        w -= 1.5 * all[0] / (16 * size);
+        b -= 1.5 * all[1] / (16 * size);
     }
     printf("rank %d of %d fits %.2f x + %.2f\n", rank, size, w, b);
     fflush(stdout);
@@ -58,84 +60,67 @@ int main(int argc, char **argv) {
 """
 
 
-def running(folder: Path, slurm: AccountedSlurm, qos: str) -> Mixed:
-    cluster = Mixed(folder / "state", slurm, CONFIG.replace("QOS", qos))
-    cluster.up()
-    return cluster
+@pytest.fixture
+def accounted() -> Iterator[AccountedSlurm]:
+    with a_slurm_with_accounts() as running:
+        yield running
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster(accounted: AccountedSlurm) -> Iterator[Mixed]:
     with a_shared_folder() as made:
-        up = running(made, accounted, "normal")
+        running = Mixed(made / "state", accounted, CONFIG)
+        running.up()
         try:
-            yield up
+            yield running
         finally:
-            up.down()
-            accounted.clear()
+            running.down()
+
+
+def test_what_slurm_enforces_and_counts_is_shown(
+    cluster: Mixed, accounted: AccountedSlurm
+) -> None:
+    ranks = cluster.submit(trained(cluster))
+    cluster.wait_for(ranks, "running")
+    accounted.kill("slurmdbd")
+    cluster.wait_for(ranks, "succeeded", "failed")
+    meanwhile = cluster.submit(shell("true"))
+    cluster.wait_for(meanwhile, "succeeded")
+    limits_hold_in_slurms_words(cluster)  # slurmctld knows them.
+    accounted.start_dbd()
+    limits_hold_in_slurms_words(cluster)
+    for job in (ranks, meanwhile):
+        assert len(cluster.job(job)["attempts"]) == 1
+        is_charged_once_slurmdbd_is_back(cluster, accounted, job)
+    figures_are_those_of_sacct(cluster, accounted, ranks)
 
 
 def job_in_slurm(cluster: Mixed, job: int) -> str:
     return cluster.job(job)["attempts"][-1]["tasks"][0]["engine_job"]
 
 
-def test_what_a_limit_of_slurm_refuses_is_told_in_its_words(
-    cluster: Mixed, accounted: AccountedSlurm
+def limits_hold_in_slurms_words(cluster: Mixed) -> None:
+    """Submit what the limits of an account, and of the quality of service, do not allow."""
+    large = {"resources": {"memory": "1800MiB"}}
+    for more, words in (
+        ({"tenant": "poor"}, "AssocGrpSubmitJobsLimit"),
+        (large, "QOSMaxMemoryPerJob"),
+    ):
+        job = cluster.submit(shell("true", **more))
+        until(says(cluster, job, words), words)
+        cluster.allot("cancel", str(job))
+
+
+def says(cluster: Mixed, job: int, words: str) -> Callable[[], bool]:
+    return lambda: words in cluster.allot("show", str(job)).stdout
+
+
+def is_charged_once_slurmdbd_is_back(
+    cluster: Mixed, accounted: AccountedSlurm, job: int
 ) -> None:
-    poor = cluster.submit(shell("true", tenant="poor"))
-    rich = cluster.submit(shell("true", tenant="lab"))
-    cluster.wait_for(rich, "succeeded")
-    until(lambda: "AssocGrpSubmitJobsLimit" in cluster.allot("show", str(poor)).stdout, "words")
-    cluster.allot("cancel", str(poor))
-    number = job_in_slurm(cluster, rich)
-    charged = {"Account": "research", "QOS": "normal"}
-    until(lambda: charged in accounted.accounted(number, "Account", "QOS"), "an account")
-
-
-def test_a_quality_of_service_is_used_and_its_limits_hold(accounted: AccountedSlurm) -> None:
-    with a_shared_folder() as made:
-        cluster = running(made, accounted, "tiny")
-        try:
-            large = cluster.submit(shell("true", resources={"cpu": 2}))
-            small = cluster.submit(shell("true"))
-            cluster.wait_for(small, "succeeded")
-            shown = lambda: cluster.allot("show", str(large)).stdout  # noqa: E731
-            until(lambda: "QOSMaxCpuPerJobLimit" in shown(), "words")
-            number = job_in_slurm(cluster, small)
-            until(lambda: {"QOS": "tiny"} in accounted.accounted(number, "QOS"), "an account")
-        finally:
-            cluster.down()
-            accounted.clear()
-
-
-def test_jobs_go_on_while_slurmdbd_is_away_and_are_accounted_later(
-    cluster: Mixed, accounted: AccountedSlurm
-) -> None:
-    go = Path(cluster.state.parent) / "go"
-    before = cluster.submit(shell(f"until [ -e {go} ]; do sleep 0.1; done"))
-    cluster.wait_for(before, "running")
-    accounted.kill("slurmdbd")
-    try:
-        go.touch()
-        cluster.wait_for(before, "succeeded")
-        meanwhile = cluster.submit(shell("true"))
-        cluster.wait_for(meanwhile, "succeeded")
-        assert all(len(cluster.job(each)["attempts"]) == 1 for each in (before, meanwhile))
-        # What slurmctld knows of limits holds.
-        poor = cluster.submit(shell("true", tenant="poor"))
-        until(lambda: "AssocGrpSubmitJobs" in cluster.allot("show", str(poor)).stdout, "words")
-        cluster.allot("cancel", str(poor))
-    finally:
-        accounted.start_dbd()
-    for job in (before, meanwhile):
-        number = job_in_slurm(cluster, job)
-        until(
-            lambda number=number: any(
-                row["State"] == "COMPLETED" and row["Account"] == "research"
-                for row in accounted.accounted(number, "State", "Account")
-            ),
-            "the accounts to have caught up",
-        )
+    wanted = {"State": "COMPLETED", "Account": "research", "QOS": "bounded"}
+    number = job_in_slurm(cluster, job)
+    until(lambda: wanted in accounted.accounted(number, *wanted), "the accounts to catch up")
 
 
 def seconds(told: str) -> float:
@@ -146,21 +131,22 @@ def seconds(told: str) -> float:
     return total
 
 
-def test_figures_of_ranks_are_those_of_sacct(cluster: Mixed, accounted: AccountedSlurm) -> None:
+def trained(cluster: Mixed) -> dict[str, object]:
+    """Describe a job of four ranks that use the more, the higher their number."""
     folder = cluster.state.parent
     (folder / "train.c").write_text(TRAIN)
     subprocess.run(["mpicc", "-O1", "-o", folder / "train", folder / "train.c"], check=True)
-    job = cluster.submit(
-        {
-            "name": "train",
-            "mpi": "pmix",
-            "command": [f"{folder}/train"],
-            "count": 4,
-            "resources": {"cpu": 2, "memory": "400MiB", "gpu": 2},
-            "env": {"OMPI_MCA_btl": "tcp,self"},
-        }
-    )
-    cluster.wait_for(job, "succeeded", "failed")
+    return {
+        "name": "train",
+        "mpi": "pmix",
+        "command": [f"{folder}/train"],
+        "count": 4,
+        "resources": {"cpu": 2, "memory": "400MiB", "gpu": 2},
+        "env": {"OMPI_MCA_btl": "tcp,self"},
+    }
+
+
+def figures_are_those_of_sacct(cluster: Mixed, accounted: AccountedSlurm, job: int) -> None:
     said = cluster.output(job)
     assert cluster.state_of(job) == "succeeded", said
     assert said.count("fits 3.00 x + 1.00") == 4
