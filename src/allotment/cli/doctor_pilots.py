@@ -13,16 +13,21 @@ from allotment.backends.pilot.messages import Isolation
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import CONTROLLERS, PART_OF_V2
 
-PLACES = ("pilot/nodes/*/isolation.json", "engines/*/pilot/nodes/*/isolation.json")
+SOLE, NAMED = "pilot/nodes/*/isolation.json", "engines/{}/pilot/nodes/*/isolation.json"
 MOST_NAMED = 5
 
 
-def findings(folder: Path) -> Iterator[Finding]:
-    """Return findings on the nodes of a state folder, those that are alike together."""
+def findings(folder: Path, engine: str = "") -> Iterator[Finding]:
+    """Return findings on the nodes of an engine, those that are alike together."""
     by_kind: dict[bytes, list[str]] = {}
-    for pattern in PLACES:
-        for path in sorted(folder.glob(pattern)):
-            by_kind.setdefault(path.read_bytes(), []).append(path.parent.name)
+    for path in sorted(folder.glob(NAMED.format(engine) if engine else SOLE)):
+        by_kind.setdefault(path.read_bytes(), []).append(path.parent.name)
+    if not by_kind:
+        yield Finding(
+            "pilots", Level.NOTE, "no runner has come from any node yet",
+            "Where none comes: Slurm's job of a node says why (`squeue`), or pilot.log in the "
+            "node's folder.",
+        )  # fmt: skip
     for told, names in by_kind.items():
         if (isolation := msgspec.json.decode(told, type=Isolation | None)) is not None:
             yield _finding(isolation, names)

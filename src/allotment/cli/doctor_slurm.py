@@ -72,10 +72,11 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     if partition is None:
         return found
     found += [*node_findings(nodes), *_compared(folder, setup.name, nodes)]
-    if setup.type is EngineType.PILOT and not setup.name:
+    if setup.type is EngineType.PILOT:
         from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
 
-        found += [*epilog_findings(settings), *doctor_pilots.findings(folder)]
+        pilots = doctor_pilots.findings(folder, setup.name)
+        return [*found, *epilog_findings(settings), *pilots]
     if setup.type is EngineType.SLURM and not setup.rest:
         found.append(await _mpi())
     return [*found, await _from_inside(folder, setup)]

@@ -4,6 +4,7 @@ Each node of this Slurm has a mount namespace, in which both the folder of the s
 node's own folder are empty ones of its own: what went by a shared disk would not be there.
 """
 
+import json
 import pwd
 import tempfile
 from collections.abc import Iterator
@@ -85,6 +86,14 @@ def test_output_and_files_of_a_job_come_from_its_node(cluster: OwnDisks) -> None
     assert cluster.outputs(job) == ["model.pt"]
     assert cluster.fetched(job, "model.pt") == b"weights\n"
     assert not list(cluster.state.glob("outputs/*")), "the service's own disk was used"
+
+
+def test_doctor_says_what_the_nodes_of_a_named_engine_enforce(cluster: OwnDisks) -> None:
+    told = json.loads(cluster.allot("doctor", "--json").stdout)
+    found = {each["subject"]: each["text"] for each in told}
+    assert found["pilots"].startswith("n1, n2: ")
+    assert found["epilog"].startswith("none in slurm.conf")
+    assert "nodes see" not in found, "they need not see the state folder"
 
 
 def test_a_gang_leaves_its_files_on_all_its_nodes(cluster: OwnDisks) -> None:

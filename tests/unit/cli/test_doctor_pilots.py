@@ -27,7 +27,8 @@ def test_nodes_that_are_alike_are_named_together(tmp_path: Path) -> None:
     keep(tmp_path, "pilot/nodes/n2", OF_ROOT)
     keep(tmp_path, "engines/old/pilot/nodes/m1", OF_USER)
     keep(tmp_path, "pilot/nodes/n3", None)  # its runner is of a version that does not say
-    first, second = doctor_pilots.findings(tmp_path)
+    (first,) = doctor_pilots.findings(tmp_path)
+    (second,) = doctor_pilots.findings(tmp_path, "old")
     assert (first.level, first.text[:7]) == (Level.OK, "n1, n2:")
     assert second.level is Level.NOTE
     assert "m1: pilots of uid 12345678, not of root" in second.text
@@ -45,6 +46,11 @@ def test_what_does_not_hold_is_said(tmp_path: Path) -> None:
     ):
         assert words in finding.text
     assert "Install bubblewrap" in finding.advice
+
+
+def test_that_no_runner_has_come_is_said(tmp_path: Path) -> None:
+    (finding,) = doctor_pilots.findings(tmp_path, "new")
+    assert (finding.level, finding.text) == (Level.NOTE, "no runner has come from any node yet")
 
 
 @pytest.mark.parametrize(
