@@ -12,6 +12,7 @@ import msgspec
 from allotment.backends.pilot.messages import Isolation
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import CONTROLLERS, PART_OF_V2
+from allotment.cli.words import harmless
 
 SOLE, NAMED = "pilot/nodes/*/isolation.json", "engines/{}/pilot/nodes/*/isolation.json"
 MOST_NAMED = 5
@@ -55,7 +56,8 @@ def _without_root(found: Isolation) -> Iterator[str]:
 
 
 def _why_none(missing: Mapping[str, str]) -> str:
-    return "; ".join(missing[key] for key in ("own", "bwrap") if key in missing) or "unknown"
+    told = (harmless(missing[key]) for key in ("own", "bwrap") if key in missing)
+    return "; ".join(told) or "unknown"
 
 
 def _lacking(found: Isolation) -> Iterator[str]:

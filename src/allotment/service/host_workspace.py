@@ -79,6 +79,9 @@ class HostWorkspace:
     async def last_look(self, node: str, watched: Watched) -> Sequence[Changed]:
         return await self.look(node, [watched], LAST_S)
 
+    def warnings_of(self, job: JobId) -> tuple[str, ...]:  # noqa: ARG002 - all is in place
+        return ()
+
     def _identity(self, watched: Watched) -> Identity | None:
         """Return whose rights to use. May block: the host is not asked again while jobs run."""
         if watched.uid is None:

@@ -420,13 +420,14 @@ class Service:
         """Return one job, as much of it as this user may see. Raises Rejected."""
         record = self.finding.record(job)
         inside = sees_all(actor, record, self.state.config.visibility)
-        folders = self.pipeline.workspaces.of(record).folders
+        workspace = self.pipeline.workspaces.of(record)
         view = job_view(
-            self.state, record, self.now(), folders, self._write_spec, inside=inside
+            self.state, record, self.now(), workspace.folders, self._write_spec, inside=inside
         )
         view = msgspec.structs.replace(
             view,
             row=self._silences.on_row(view.row),
+            warnings=(*view.warnings, *workspace.warnings_of(record.id)),
             progress=self.pipeline.progress.of(record),
         )
         if inside:

@@ -142,6 +142,10 @@ class Workspace(Protocol):
         """
         ...
 
+    def warnings_of(self, job: JobId) -> tuple[str, ...]:
+        """Return what the owner of a job should know of its files."""
+        ...
+
     async def files(self, left: Left, most: int) -> tuple[Sequence[FileBelow], bool]:
         """Return at most so many files that an attempt left, in order; whether these are all.
 

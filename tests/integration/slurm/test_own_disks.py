@@ -231,3 +231,5 @@ def test_a_checkpoint_that_is_not_there_does_not_count(cluster: OwnDisks) -> Non
     job = cluster.submit(shell(script))
     cluster.wait_for(job, "failed")
     assert cluster.job(job)["checkpoint"] is None
+    said = " ".join(cluster.allot("show", str(job)).stdout.split())
+    assert "its last checkpoint does not count as saved: there is no file where" in said

@@ -126,6 +126,15 @@ def test_a_forgotten_job_is_removed_here_and_on_its_node(tmp_path: Path) -> None
     assert there == ["8"]
 
 
+def test_what_is_here_of_a_forgotten_job_goes_after_its_note(tmp_path: Path) -> None:
+    kept = KeptFolder(tmp_path)
+    kept.ask(KEY, 1)
+    (tmp_path / "forgotten").write_text("in the way")
+    with pytest.raises(OSError, match="File exists"):
+        asyncio.run(kept.forget(JobId(7)))
+    assert kept.has(KEY)
+
+
 def test_files_of_a_job_that_was_never_launched_are_removed_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +207,8 @@ def test_a_checkpoint_is_laid_by_pieces_and_dated(tmp_path: Path) -> None:
         put(fm.PutFile(str(tmp_path), None, file, offset, data))
     made = tmp_path / file.path
     assert made.read_bytes() == b"01234567"
+    modes = {path.stat().st_mode & 0o777 for path in (made.parent.parent, made.parent, made)}
+    assert modes == {0o700, 0o600}, "it may have been private where it was saved"
     assert made.stat().st_mtime_ns // 1_000_000 == file.changed_ms
 
 

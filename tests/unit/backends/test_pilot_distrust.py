@@ -4,7 +4,9 @@ It is at the other end of a real socket, and answers as each test likes.
 """
 
 import asyncio
+import os
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -13,10 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allotment.backends.pilot import asking
+from allotment.backends.local.runner import procfs
+from allotment.backends.pilot import asking, enter
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.pilot.door import NotAdmitted
+from allotment.backends.pilot.fence import LOCK
 from allotment.backends.pilot.fetching import fetch_output
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import SPARE, KeptFolder
@@ -232,6 +236,17 @@ async def test_a_runner_that_does_not_leave_keeps_no_other_node_waiting(
         backend._nodes = lambda: [NODES[1]]
         await backend.step()
     assert second.kept.epoch == 1, "it was asked for"
+
+
+def test_nobody_goes_into_a_process_that_has_the_number_of_a_fence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = f"{os.getpid()} {procfs.start_time('self')}1 {procfs.boot_id()}"
+    (tmp_path / LOCK).write_text(lock)
+    monkeypatch.setattr(sys, "argv", ["enter", str(tmp_path), "", "task", "--", "true"])
+    with pytest.raises(SystemExit):
+        enter.main()
+    assert "the node's runner is not there: it is over" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("job", ["", "8", "--user=root", "7_1"])

@@ -13,7 +13,9 @@ from allotment.cli.doctor_slurm import epilog_findings
 ALL = ("cpu", "devices", "freezer", "memory", "pids")
 OF_ROOT = Isolation("own", "v1", ALL, fence="namespaces")
 OF_USER = Isolation("bwrap", "v1", ("freezer", "memory"), fence="namespaces", uid=12345678)
-BARE = Isolation("none", "none", (), {"bwrap": "not installed"}, "processes", uid=12345678)
+BARE = Isolation(
+    "none", "none", (), {"bwrap": "not \x1b[2Jinstalled"}, "processes", uid=12345678
+)
 
 
 def keep(folder: Path, node: str, told: Isolation | None) -> None:
@@ -46,6 +48,7 @@ def test_what_does_not_hold_is_said(tmp_path: Path) -> None:
     ):
         assert words in finding.text
     assert "Install bubblewrap" in finding.advice
+    assert "\x1b" not in finding.text
 
 
 def test_that_no_runner_has_come_is_said(tmp_path: Path) -> None:

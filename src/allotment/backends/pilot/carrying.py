@@ -154,7 +154,7 @@ class Checkpoints:
 
     async def lay(self, link: Link, wanted: JobFolders, left: Left) -> None:
         """Have the newest checkpoint of a job on a node, whole. Raises BackendError."""
-        saved = self.of(wanted.job)
+        saved = await asyncio.to_thread(self.of, wanted.job)
         if saved is None or not saved.files:
             return
         listing = await link.call(fm.ListFiles(left, MOST_FILES), fm.Listing)

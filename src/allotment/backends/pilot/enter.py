@@ -45,5 +45,7 @@ def main() -> NoReturn:
 
 def _inside(folder: str) -> int:
     """Return process 1 of the fence, by its number outside."""
-    fence = int(procfs.read(f"{folder}/{LOCK}").split()[0])
-    return procfs.children(fence)[0]
+    fence, start, _ = procfs.read(f"{folder}/{LOCK}").split()
+    if str(procfs.start_time(int(fence))) != start:
+        raise ValueError("it is over")
+    return procfs.children(int(fence))[0]

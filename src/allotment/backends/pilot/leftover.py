@@ -193,10 +193,10 @@ class KeptFolder:
 
     async def forget(self, job: JobId) -> None:
         """Remove what is here of a job, and note that the node is to do so."""
-        remove(None, str(self._folder / layout.TASKS / str(job)))
         note = self._folder / FORGOTTEN / str(job)
         note.parent.mkdir(mode=0o700, exist_ok=True)
-        note.touch()
+        note.touch()  # First: what is here says that there may be something on the node.
+        remove(None, str(self._folder / layout.TASKS / str(job)))
 
     def forgotten(self) -> tuple[JobId, ...]:
         """Return the jobs of which the node may still have files."""

@@ -106,6 +106,7 @@ class NodeFiles:
 def put(op: PutFile) -> None:
     """Write a piece of a file with its user's rights, following no link.
 
+    What modes it had is not known here: nobody else may read what may have been private.
     Raises BackendError.
     """
     *above, name = op.file.path.split("/")
@@ -115,11 +116,11 @@ def put(op: PutFile) -> None:
             open_ones.callback(os.close, fd)
             for each in above:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(each, 0o755, dir_fd=fd)
+                    os.mkdir(each, 0o700, dir_fd=fd)
                 fd = os.open(each, _FOLDER, dir_fd=fd)
                 open_ones.callback(os.close, fd)
             fresh = os.O_TRUNC if op.offset == 0 else 0
-            file = os.open(name, _FILE | fresh, 0o644, dir_fd=fd)
+            file = os.open(name, _FILE | fresh, 0o600, dir_fd=fd)
             open_ones.callback(os.close, file)
             if not stat.S_ISREG(os.fstat(file).st_mode):
                 raise FileExistsError(errno.EEXIST, "is no regular file", name)

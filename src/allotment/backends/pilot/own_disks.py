@@ -29,6 +29,8 @@ LAST_S = 900.0
 AGAIN_S, LONGEST_S = 2.0, 60.0
 """After how long a checkpoint is fetched again that could not be: at first, and at most."""
 
+MOST_WORDS = 500
+
 T = TypeVar("T")
 LinkOf = Callable[[str], Link | None]
 """Returns the link to a node; None where its runner is not connected."""
@@ -62,6 +64,8 @@ class NodeDisks:
         """Checkpoints that are fetched: each gives the date of the report that it is of."""
         self._useless: dict[JobId, int] = {}
         """Reports of checkpoints that cannot be kept."""
+        self._troubles: dict[JobId, str] = {}
+        """Why the checkpoint that a job reported last is not here."""
         self._pauses: dict[JobId, float] = {}
         """Before those are fetched again that could not be."""
 
@@ -134,6 +138,10 @@ class NodeDisks:
             self._carrying[job] = asyncio.create_task(self._carry(watched, changed))
         return False
 
+    def warnings_of(self, job: JobId) -> tuple[str, ...]:
+        trouble = self._troubles.get(job)
+        return (f"its last checkpoint does not count as saved: {trouble}",) if trouble else ()
+
     async def _carry(self, watched: Watched, changed: Changed) -> int:
         """Bring a checkpoint here; return the date of its report, 0 where that failed."""
         job = watched.key.job
@@ -145,11 +153,14 @@ class NodeDisks:
             links = {node: await self._hold(node, job) for node in watched.nodes}
             await self._kept.bring(job, links, left, changed)
             self._pauses.pop(job, None)
+            self._troubles.pop(job, None)
         except NotKept as error:
             self._useless[job] = changed.at_ns
+            self._troubles[job] = str(error)[:MOST_WORDS]
             log.warning("a checkpoint is not kept", job=job, why=str(error))
             return 0
         except BackendError as error:
+            self._troubles[job] = str(error)[:MOST_WORDS]
             log.warning("a checkpoint is not kept yet", job=job, why=str(error))
             pause_s = self._pauses.get(job, AGAIN_S)
             self._pauses[job] = min(2 * pause_s, LONGEST_S)
@@ -157,6 +168,7 @@ class NodeDisks:
             return 0
         except Exception:
             self._useless[job] = changed.at_ns
+            self._troubles[job] = "a bug in Allotment: see service.log"
             log.exception("a checkpoint cannot be kept", job=job)
             return 0
         finally:
@@ -165,8 +177,8 @@ class NodeDisks:
 
     async def forget(self, job: JobId) -> None:
         """Remove the checkpoint of a job that is kept here."""
-        self._useless.pop(job, None)
-        self._pauses.pop(job, None)
+        for noted in (self._useless, self._pauses, self._troubles):
+            noted.pop(job, None)
         if (carrying := self._carrying.pop(job, None)) is not None:
             carrying.cancel()
             await asyncio.wait([carrying])
@@ -199,7 +211,9 @@ class NodeDisks:
                 refusal = part
         if refusal.code == Code.NOT_FOUND.value:
             return None
-        raise Rejected(Code(refusal.code), refusal.message, refusal.hint)
+        known = refusal.code in {code.value for code in Code}
+        code = Code(refusal.code) if known else Code.UNAVAILABLE
+        raise Rejected(code, refusal.message[:MOST_WORDS], refusal.hint[:MOST_WORDS])
 
     async def piece(self, node: str, op: fm.ReadFile) -> fm.Part:
         """Return a piece of a file. Raises Rejected."""
@@ -246,7 +260,7 @@ class NodeFile:
     async def read(self, most: int) -> bytes:
         op = fm.ReadFile(self._left, self._path, self._at, min(most, fm.PIECE))
         part = await self._disks.piece(self._node, op)
-        if part.code or part.inode != self._inode:
+        if part.code or part.inode != self._inode or len(part.data) > op.size:
             raise BackendError(f"{self.name} was replaced while it was read")
         self._at += len(part.data)
         return part.data
