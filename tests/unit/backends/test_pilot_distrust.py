@@ -21,7 +21,7 @@ from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.pilot.door import NotAdmitted
 from allotment.backends.pilot.fence import LOCK
-from allotment.backends.pilot.fetching import fetch_output
+from allotment.backends.pilot.fetching import Outputs, fetch_output
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import SPARE, KeptFolder
 from allotment.backends.pilot.link import Link
@@ -173,6 +173,27 @@ async def test_output_without_end_is_kept_up_to_its_limit(tmp_path: Path, gap: i
     files = [path for path in tmp_path.rglob("std*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) <= 2 * (1000 + SPARE + 2**18)
     assert len(files) <= 2 * 9
+
+
+@run
+async def test_output_of_which_is_told_twice_is_fetched_once(tmp_path: Path) -> None:
+    def some(op: m.Op) -> LogChunk:
+        assert isinstance(op, m.ReadLog)
+        more = 100 if op.offset < 1000 else 0
+        return LogChunk(b"x" * more, op.offset + more)
+
+    hold = Hold(NODES[0], tmp_path, "allot", "main", "/disk")
+    hold.kept_folder.ask(OWN, 1000)
+    outputs = Outputs()
+    async with a_link(some) as link:
+        hold.connect(link)
+        for _ in range(2):
+            outputs.fetch(hold, OWN)
+        while hold.fetching:
+            await asyncio.sleep(0)
+    sizes = [path.stat().st_size for path in tmp_path.rglob("stdout*")]
+    assert sizes == [1000]
+    assert hold.kept_folder.is_fetched(OWN)
 
 
 class Offline(PilotBackend):

@@ -16,14 +16,13 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
-from allotment.backends.local.backend import task_name
-from allotment.backends.local.runner import layout
 from allotment.backends.pilot import asking
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.carrying import Checkpoints
 from allotment.backends.pilot.door import Door, NotAdmitted, certificate
-from allotment.backends.pilot.fetching import fetch_output
+from allotment.backends.pilot.entering import enter_argv
+from allotment.backends.pilot.fetching import Outputs
 from allotment.backends.pilot.gres import files_of
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import KeptFolder, SharedFolder
@@ -44,7 +43,6 @@ from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.forever import forever
-from allotment.service.isolated import isolated
 from allotment.service.ports import (
     DeviceUse,
     GangLaunch,
@@ -72,28 +70,6 @@ IDLE_S = 600.0
 COURTESY_S = 30.0
 """The same, while jobs of others wait for nodes of the partition."""
 LEASE_S = 3600.0
-ENTER = "allotment.backends.pilot.enter"
-STEP = (
-    "--overlap", "--mpi=none", "--nodes=1", "--ntasks=1", "--export=NIL", "--chdir=/",
-    "--job-name=allot-exec", "--quiet",
-)  # fmt: skip
-ON_TERMINAL = """\
-file=$1; shift
-if [ -t 0 ]; then srun --pty "$@"; else srun "$@"; fi
-code=$?
-if [ -f "$file" ]; then read -r code < "$file"; rm -f "$file"; fi
-exit "$code"
-"""
-"""The code of the command goes by a file: srun would add words of its own to what it prints."""
-UNSEEN_ON_TERMINAL = """\
-said=$1; shift
-if [ -t 0 ]; then srun --pty "$@" 2> "$said"
-else srun --error=/dev/fd/3 "$@" 3>&2 2> "$said"; fi
-code=$?
-grep -v '^srun: error: .*: task 0: Exited with exit code ' "$said" >&2; rm -f "$said"
-exit "$code"
-"""
-"""The same where no file of the node's is seen: what srun adds is left out."""
 T = TypeVar("T")
 
 
@@ -127,7 +103,7 @@ class PilotBackend:
         self._disk = disk
         self._disks: NodeDisks | None = None
         self._launching: set[TaskKey] = set()
-        self._fetching: dict[TaskKey, asyncio.Task[None]] = {}
+        self._outputs = Outputs()
         self._prefix = ""
         self._certificate = ""
         self._sink: Callable[[Report], None] = lambda report: None
@@ -216,10 +192,7 @@ class PilotBackend:
         await asyncio.gather(*idle, return_exceptions=True)
         if self._disks is not None:
             await self._disks.close()
-        fetching = list(self._fetching.values())
-        for each in fetching:
-            each.cancel()
-        await asyncio.gather(*fetching, return_exceptions=True)
+        await self._outputs.close()
         await self._door.close()
 
     async def _let_go(self, hold: Hold) -> None:
@@ -289,7 +262,7 @@ class PilotBackend:
             hold.book.hear(report)
         if report.seen is Seen.ENDED:
             hold.ended(report.key)
-            self._fetch(hold, report.key)
+            self._outputs.fetch(hold, report.key)
         self._sink(report)
 
     # ── holding ─────────────────────────────────────────────────────────────────────────
@@ -594,29 +567,10 @@ class PilotBackend:
         """Do what could not be done on a node's own disk while it was away."""
         if not hold.has_own_disk:
             return
-        for key in await asyncio.to_thread(hold.kept_folder.unfetched):
-            self._fetch(hold, key)
+        await self._outputs.fetch_missing(hold)
         if forgotten := hold.kept_folder.forgotten():
             await link.call(fm.ForgetFiles(forgotten))
             hold.kept_folder.set_gone(forgotten)
-
-    def _fetch(self, hold: Hold, key: TaskKey) -> None:
-        """Have the output of a task that ended, before its node may be gone."""
-        if not hold.has_own_disk or hold.kept_folder.is_fetched(key) or hold.link is None:
-            return
-        if key not in self._fetching:
-            hold.fetching += 1
-            fetching = asyncio.create_task(self._fetch_output(hold, hold.link, key))
-            self._fetching[key] = fetching
-
-    async def _fetch_output(self, hold: Hold, link: Link, key: TaskKey) -> None:
-        try:
-            await fetch_output(link, hold.kept_folder, key)
-        except (BackendError, OSError) as error:
-            log.warning("output of a task cannot be fetched", task=str(key), why=str(error))
-        finally:
-            hold.fetching -= 1
-            del self._fetching[key]
 
     async def forget(self, job: JobId) -> None:
         if self._disks is not None:
@@ -640,17 +594,7 @@ class PilotBackend:
         hold = self._hold_of(key)
         if hold is None or not hold.kept.job:
             raise BackendError(f"the node of task {key} is not held")
-        folder = f"{hold.there}/{layout.task_dir(task_name(key))}"
-        code = f"{hold.folder}/code.{token_hex(8)}"
-        on_node = "" if hold.has_own_disk else code
-        inside = isolated(ENTER, hold.there, on_node, folder, "--", *argv, bare=True)
-        script = UNSEEN_ON_TERMINAL if hold.has_own_disk else ON_TERMINAL
-        conf = os.environ.get("SLURM_CONF", "")
-        return [
-            "/usr/bin/env", *([f"SLURM_CONF={conf}"] if conf else []),
-            "/bin/sh", "-c", script, "srun", code, f"--jobid={hold.kept.job}", *STEP,
-            *inside,
-        ]  # fmt: skip
+        return enter_argv(hold, key, argv)
 
     # ── use ─────────────────────────────────────────────────────────────────────────────
 
