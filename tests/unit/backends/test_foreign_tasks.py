@@ -54,7 +54,9 @@ class World:
 
     @contextlib.asynccontextmanager
     async def service(
-        self, resumed: dict[TaskKey, Offered] | None = None
+        self,
+        resumed: dict[TaskKey, Offered] | None = None,
+        namespaces: tuple[str, ...] = ("crowd", "team"),
     ) -> AsyncGenerator[KubernetesBackend]:
         tree = {
             "current-context": "c",
@@ -68,7 +70,7 @@ class World:
         kubeconfig.write_text(json.dumps(tree))
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig),
-            namespaces=(("crowd", ("lab",)), ("team", ("lab",))),
+            namespaces=tuple((name, ("lab",)) for name in namespaces),
         )  # fmt: skip
         devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
         nodes = [Node(NodeId(0), "n1", 8000, 32 * GIB, 0, devices)]
@@ -418,3 +420,22 @@ async def test_documents_of_pods_are_read_by_turns_and_not_at_once(
 
 def with_reader(read_hived: ReadHived, pod: Pod, rules: Rules) -> Claim:
     return claim_of(pod, msgspec.structs.replace(rules, read_hived=read_hived))
+
+
+@in_loop
+async def test_a_pod_of_a_namespace_that_is_named_no_more_runs_on_and_can_be_ended(
+    world: World,
+) -> None:
+    pod = world.offer("one")
+    async with world.service() as backend:
+        await backend.launch(the_gang(pod))
+    world.api.says["POST", f"{TEAM}/one/eviction"] = [429] * 10_000
+    async with world.service({key_of(0): pod}, namespaces=()) as backend:
+        more = asyncio.create_task(backend.next_offers())
+        await until(lambda: backend.is_offered("another") is False)
+        assert not world.seen(Seen.ENDED)
+        await backend.stop(key_of(0), "TERM", Millis(2000), StopCause.EVICTED)
+        await until(lambda: world.api.graces)
+        world.api.take_away("team/one")
+        await until(lambda: world.seen(Seen.ENDED))
+        more.cancel()

@@ -186,7 +186,7 @@ class KubernetesBackend:
             asyncio.create_task(forever(self._look, LOOK_EVERY_S, "tasks on Kubernetes")),
             asyncio.create_task(forever(self._on_news, 0.2, "Kubernetes' nodes")),
         ]
-        if self._setup.namespaces:
+        if self._setup.namespaces or self._resumed:  # those run on that are named no more
             self._loops += [
                 asyncio.create_task(forever(self._look_at_guests, LOOK_EVERY_S, "guests")),
                 asyncio.create_task(forever(self._finder.ask_sizes, SIZES_EVERY_S, "gangs")),
