@@ -140,7 +140,7 @@ def test_files_of_a_job_that_was_never_launched_are_removed_too(
 ) -> None:
     """Its folders are made, and a checkpoint is laid, before any task is launched."""
     monkeypatch.setattr(backend, "UP_S", 0)
-    nodes = [Node(NodeId(0), "n1", 1000, 0, 0)]
+    nodes = [Node(NodeId(n), f"n{n}", 1000, 0, 0) for n in (1, 2)]
 
     def a_service() -> PilotBackend:
         made = PilotBackend(tmp_path, "main", lambda: nodes, disk="/disk")
@@ -149,10 +149,26 @@ def test_files_of_a_job_that_was_never_launched_are_removed_too(
         made._find_jobs()
         return made
 
-    with pytest.raises(EngineAway):
-        asyncio.run(a_service()._link_to("n1", JobId(7)))
+    for node in ("n1", "n2"):
+        with pytest.raises(EngineAway):
+            asyncio.run(a_service()._link_to(node, JobId(7)))
     asyncio.run(a_service().forget(JobId(7)))
     assert KeptFolder(tmp_path / "pilot/nodes/n1").forgotten() == (7,)
+    assert KeptFolder(tmp_path / "pilot/nodes/n2").forgotten() == (7,)
+
+
+@pytest.mark.parametrize("broken", ["n1", "n2"])
+def test_a_node_whose_books_cannot_be_kept_keeps_no_others_files(
+    tmp_path: Path, broken: str
+) -> None:
+    service = PilotBackend(tmp_path, "main", list[Node], disk="/disk")
+    for node in ("n1", "n2"):
+        KeptFolder(tmp_path / "pilot/nodes" / node).ask(KEY, 1)
+    (tmp_path / "pilot/nodes" / broken / "forgotten").write_text("in the way")
+    service._find_jobs()
+    asyncio.run(service.forget(JobId(7)))
+    (other,) = {"n1", "n2"} - {broken}
+    assert KeptFolder(tmp_path / "pilot/nodes" / other).forgotten() == (7,)
 
 
 def test_a_file_is_read_by_pieces_and_never_past_a_link(tmp_path: Path) -> None:

@@ -576,19 +576,25 @@ class PilotBackend:
         if self._disks is not None:
             await self._disks.forget(job)
         for name in self._jobs.pop(job, ()):
-            hold = self._holds.get(name)
-            folder = self._root / "nodes" / name
-            if not self._disk:
-                await SharedFolder(folder).forget(job)
-                continue
-            kept = KeptFolder(folder)
-            await kept.forget(job)
-            if hold is not None and hold.link is not None:
-                with contextlib.suppress(BackendError):
-                    await hold.link.call(fm.ForgetFiles((job,)))
-                    kept.set_gone((job,))
+            try:
+                await self._forget_on(name, job)
+            except OSError as error:  # It keeps no other node's, nor any other job's.
+                log.warning("files of an old job stay", node=name, job=job, why=str(error))
         for key in [key for key in self._where if key.job == job]:
             del self._where[key]
+
+    async def _forget_on(self, node: str, job: JobId) -> None:
+        """Remove what a job left on a node: now, or when it is next held. Raises OSError."""
+        folder = self._root / "nodes" / node
+        if not self._disk:
+            await SharedFolder(folder).forget(job)
+            return
+        kept = KeptFolder(folder)
+        await kept.forget(job)
+        if (link := self._link_of(node)) is not None:
+            with contextlib.suppress(BackendError):
+                await link.call(fm.ForgetFiles((job,)))
+                kept.set_gone((job,))
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
         hold = self._hold_of(key)
