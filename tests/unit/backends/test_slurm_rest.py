@@ -1,10 +1,13 @@
 """Slurm's REST API as documents: what two versions of it say, and what they are asked."""
 
+import asyncio
 import base64
 import json
+from pathlib import Path
 
 import pytest
 
+from allotment.backends.slurm.rest import Rest
 from allotment.backends.slurm.rest_shapes import (
     flaws_in,
     lines_of_nodes,
@@ -17,7 +20,8 @@ from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Row
 from allotment.backends.slurm.token import token_of
 from allotment.backends.slurm.told import nodes_from
-from allotment.model.errors import BackendError
+from allotment.model.engines import RestSetup
+from allotment.model.errors import BackendError, EngineAway
 
 OLD = {
     "job_id": 5, "user_id": 99, "name": "x", "job_state": "RUNNING", "state_reason": "None",
@@ -135,3 +139,13 @@ def test_a_token_tells_whose_it_is_and_when_to_renew_it() -> None:
     assert (token.text, token.user) == (f"a.{claims}.c", "root")
     assert token.renew_at == 940
     assert token_of("a.b.c").until == float("inf")
+
+
+def test_ranks_without_sbatch_say_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    rest = Rest(RestSetup("http://127.0.0.1:1", token_file="/none"))
+    with pytest.raises(BackendError, match="ranks of MPI are submitted by `sbatch`") as caught:
+        asyncio.run(rest.submit([], "mpi.sh", {"SLURM_HOSTFILE": "/hosts"}))
+    assert not isinstance(caught.value, EngineAway), "it would be tried for ever"

@@ -72,7 +72,7 @@ class Rest:
         self, options: Sequence[str], script: str, env: Mapping[str, str] = {}
     ) -> str:
         if env:  # A gang of ranks, whose hosts file REST has no word for.
-            return await client.submit(options, script, env)
+            return await self._submit_ranks(options, script, env)
         version = await self.version()
         text = Path(script).read_text()
         document, uid = submission_of(options, text, version)
@@ -86,6 +86,19 @@ class Rest:
             raise EngineAway(str(error)) from error
         await self._see_whose(number, os.geteuid() if uid is None else uid)
         return number
+
+    async def _submit_ranks(
+        self, options: Sequence[str], script: str, env: Mapping[str, str]
+    ) -> str:
+        try:
+            return await client.submit(options, script, env)
+        except BackendError as error:
+            if NO_COMMAND not in str(error):
+                raise
+            raise BackendError(
+                f"ranks of MPI are submitted by `sbatch`, also where `rest` is set: {error}. "
+                "Install Slurm's commands for the service, with munge and slurm.conf"
+            ) from error
 
     async def _see_whose(self, job: str, uid: int) -> None:
         """Refuse the first job of a user whom slurmctld does not know: it is nobody's there.
