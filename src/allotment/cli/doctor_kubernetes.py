@@ -40,13 +40,15 @@ def kubernetes(folder: Path) -> list[Finding]:
 
 
 async def _look(setup: EngineSetup) -> list[Finding]:
+    from allotment.backends.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.client import Client  # noqa: PLC0415 - only here
-    from allotment.backends.kubernetes.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
 
     try:
         access = access_of(found_file(setup.kubeconfig), setup.context)
-        client = Client(access, setup.namespace or access.namespace, Contact())
+        client = Client(
+            access, setup.namespace or access.namespace, Contact("Kubernetes", "pods")
+        )
         try:
             async with asyncio.timeout(PATIENCE_S):
                 return await _findings(client, access.server, setup)

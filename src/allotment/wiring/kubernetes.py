@@ -78,13 +78,13 @@ def discovered(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
 
 
 async def _found(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
+    from allotment.backends.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.client import Client  # noqa: PLC0415
-    from allotment.backends.kubernetes.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.discover import nodes_of  # noqa: PLC0415
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
 
     access = access_of(found_file(setup.kubeconfig), setup.context)
-    client = Client(access, setup.namespace or access.namespace, Contact())
+    client = Client(access, setup.namespace or access.namespace, Contact("Kubernetes", "pods"))
     try:
         async with asyncio.timeout(FIRST_S if is_first else AGAIN_S):
             return nodes_of(await client.nodes())

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import logs
 from allotment.backends.kubernetes.client import Client
-from allotment.backends.kubernetes.contact import Contact
 from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.logs import FILE, Follower
 from allotment.backends.kubernetes.stamped import Stamped
@@ -25,7 +25,7 @@ class Told(Client):
     """Tells logs, one a connection; notes after each piece what is kept."""
 
     def __init__(self, folder: Path, logs: Sequence[Sequence[bytes]]) -> None:
-        super().__init__(Access("http://k"), "ns", Contact())
+        super().__init__(Access("http://k"), "ns", Contact("Kubernetes", "pods"))
         self._file, self._logs = folder / FILE, iter(logs)
         self.seen: list[int] = []
         self.asked: list[str] = []

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes import cluster as cluster_of
 from allotment.backends.kubernetes import logs, watch
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.client import Client, Denied
-from allotment.backends.kubernetes.contact import Contact
 from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.model.cluster import Device, Node
@@ -326,7 +326,7 @@ def asked(api: KubeApi, *calls: tuple[str, str]) -> tuple[Contact, list[BaseExce
             )
         return found
 
-    contact = Contact()
+    contact = Contact("Kubernetes", "pods")
     client = Client(Access("http://k"), "ns", contact)
     return contact, asyncio.run(story())
 
@@ -359,7 +359,7 @@ def test_a_server_in_trouble_is_noted_at_its_first_answer(
             troubles.append(why)
 
     async def story() -> None:
-        await Client(Access("http://k"), "ns", Noting()).ask("GET", NODES)
+        await Client(Access("http://k"), "ns", Noting("Kubernetes", "pods")).ask("GET", NODES)
 
     world.api.says["GET", NODES] = [status]
     asyncio.run(story())

@@ -5,8 +5,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.backends.contact import Contact
 from allotment.backends.slurm import client
-from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.status import Row, Rows
 from allotment.backends.slurm.usage import NodeLine, devices_of, lines_of, mib_of, others_on
@@ -137,7 +137,7 @@ def test_a_node_that_left_and_came_back_is_told_of_again() -> None:
     """Also where it was away between two looks only: its id is another one then."""
     told: list[Report] = []
     nodes = [Node(NodeId(0), "n1", 8_000, 2000 * MIB, MIB, ())]
-    watch = NodeWatch(client, lambda: nodes, "gpu", Contact(), told.append)
+    watch = NodeWatch(client, lambda: nodes, "gpu", Contact("Slurm", "jobs"), told.append)
     line, use = a_line(2, 100), Others((), 2_000, 100 * MIB, "Slurm")
     for _ in range(2):
         watch.tell_others([line], {}, {}, OURS)

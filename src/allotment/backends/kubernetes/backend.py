@@ -17,9 +17,9 @@ from time import monotonic
 import msgspec
 import structlog
 
+from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.client import NOTE, Client, Denied
 from allotment.backends.kubernetes.cluster import Cluster
-from allotment.backends.kubernetes.contact import Contact
 from allotment.backends.kubernetes.discover import (
     device_of,
     is_silent,
@@ -127,7 +127,7 @@ class KubernetesBackend:
         self._kubeconfig = found_file(setup.kubeconfig)
         self._records = Records(self._root)
         self._prefix = ""
-        self._contact = Contact()
+        self._contact = Contact("Kubernetes", "pods")
         self._sink: Callable[[Report], None] = lambda report: None
         self._live: dict[TaskKey, Launched] = {}
         self._keys: dict[str, TaskKey] = {}

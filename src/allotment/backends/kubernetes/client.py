@@ -9,8 +9,8 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from allotment.backends.contact import Contact
 from allotment.backends.http import Answer, Http, Quiet
-from allotment.backends.kubernetes.contact import Contact
 from allotment.backends.kubernetes.kubeconfig import Access, Credentials
 from allotment.backends.kubernetes.objects import KubeNode, Pod, read
 from allotment.backends.kubernetes.request import CONTAINER, EVICTIONS, eviction_of

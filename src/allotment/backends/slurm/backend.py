@@ -18,10 +18,10 @@ from time import monotonic
 import msgspec
 import structlog
 
+from allotment.backends.contact import Contact
 from allotment.backends.local.output import Piece, chunk_of
 from allotment.backends.slurm import client, nodes
 from allotment.backends.slurm.calls import calls_of
-from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.output import pieces_in
@@ -169,7 +169,7 @@ class SlurmBackend:
         """Whether we were told what is ours: before, no job of ours is a stray."""
         self._calls = asyncio.Semaphore(CALLS)
         self._loops: list[asyncio.Task[None]] = []
-        self._contact = Contact()
+        self._contact = Contact("Slurm", "jobs")
         self._watch = NodeWatch(self._slurm, nodes, partition, self._contact, self._sink)
 
     # ── life ────────────────────────────────────────────────────────────────────────────

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 
+from allotment.backends.contact import Contact
 from allotment.backends.slurm.calls import Calls
-from allotment.backends.slurm.contact import Contact
 from allotment.backends.slurm.discover import report_of
 from allotment.backends.slurm.finding import Finder
 from allotment.backends.slurm.settings import Partition

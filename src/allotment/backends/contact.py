@@ -1,0 +1,55 @@
+"""Whether an engine answers, by all that it is asked."""
+
+from time import monotonic
+from types import TracebackType
+
+import structlog
+
+from allotment.model.errors import BackendError
+
+
+class Contact:
+    """The last answer of an engine, and what came instead of the next ones.
+
+    `async with` it to ask what only answers, or raises BackendError.
+    """
+
+    def __init__(self, engine: str, works: str) -> None:
+        """`works` names what goes on while the engine does not answer, such as `pods`."""
+        self._engine, self._works = engine, works
+        self._log = structlog.get_logger(f"allot.{engine.lower()}")
+        self._answered = monotonic()
+        self.trouble = ""
+        """Why the engine does not answer; '' where it does."""
+
+    @property
+    def silent_s(self) -> float:
+        """For how long it has not answered; 0 where it does."""
+        return monotonic() - self._answered if self.trouble else 0.0
+
+    def answered(self) -> None:
+        """Note an answer."""
+        if self.trouble:
+            self._log.info(f"{self._engine} answers again", after_s=round(self.silent_s))
+        self.trouble, self._answered = "", monotonic()
+
+    def missed(self, why: str) -> None:
+        """Note that no answer came."""
+        if not self.trouble:
+            words = f"{self._engine} does not answer; its {self._works} go on"
+            self._log.warning(words, why=why)
+        self.trouble = why
+
+    async def __aenter__(self) -> None:
+        """Ask: whether it is answered shows at the end."""
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, BackendError):
+            self.missed(str(error))
+        elif error is None:
+            self.answered()
