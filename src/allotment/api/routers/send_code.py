@@ -4,6 +4,7 @@ A plain ASGI application, as the body is far larger than any other and never in 
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from starlette.responses import Response
@@ -34,16 +35,19 @@ class SendCode:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["route"] = self
         actor: Actor = scope["state"]["actor"]
-        receiving = await asyncio.to_thread(self._service.code.receiving, actor)
+        code = self._service.code
+        receiving = code.receiving(actor)
         try:
-            await _take(receiving, receive)
+            await _take(receiving, partial(code.feed, receiving, actor=actor), receive)
         finally:
             await asyncio.to_thread(receiving.close)
         told = ENCODER.encode(CodeTaken(receiving.files))
         await Response(told, 200, media_type=JSON)(scope, receive, send)
 
 
-async def _take(receiving: Receiving, receive: Receive) -> None:
+async def _take(
+    receiving: Receiving, feed: Callable[[bytes], Awaitable[None]], receive: Receive
+) -> None:
     """Take all files. Raises Rejected, and Gone when the client leaves in the middle."""
     held = bytearray()
     is_more = True
@@ -62,7 +66,7 @@ async def _take(receiving: Receiving, receive: Receive) -> None:
         held += message.get("body", b"")
         is_more = bool(message.get("more_body"))
         if len(held) >= PIECE or not is_more:
-            await _write(receiving, bytes(held))
+            await feed(bytes(held))
             held.clear()
     if not receiving.is_whole:
         raise Rejected(
@@ -70,14 +74,3 @@ async def _take(receiving: Receiving, receive: Receive) -> None:
             "The code was cut off in the middle of a file.",
             "Submit again: what came whole is not sent twice.",
         )
-
-
-async def _write(receiving: Receiving, data: bytes) -> None:
-    try:
-        await asyncio.to_thread(partial(receiving.feed, data))
-    except OSError as error:
-        raise Rejected(
-            Code.UNAVAILABLE,
-            f"The code cannot be kept: {(error.strerror or str(error)).lower()}.",
-            "This is the platform's matter: tell its administrator. Nothing half-made stays.",
-        ) from error

@@ -28,7 +28,15 @@ from allotment.service.code.manifest import (
     size_of,
 )
 from allotment.service.code.receiving import Receiving
-from allotment.service.code.store import PRESSED_S, UNUSED_S, CodeStore, Summary, blocks, uid_of
+from allotment.service.code.store import (
+    PRESSED_S,
+    UNUSED_S,
+    CodeStore,
+    Full,
+    Summary,
+    blocks,
+    uid_of,
+)
 from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
 from allotment.service.finding import Finding
 from allotment.service.launch import Folders
@@ -101,15 +109,20 @@ class Code:
         """
         _check_digests(also)
         uid = uid_of(actor)
-        wanted, adds = await self._run(actor, partial(self._begun, uid, data, also))
-        if wanted.missing and await self._is_beyond(uid, adds, actor):
-            await self._sweep_user(uid, PRESSED_S)
+        adds = 0
+        for _ in range(2):
+            wanted, adds = await self._run(actor, partial(self._begun, uid, data, also))
+            if not adds:
+                return wanted
             if await self._is_beyond(uid, adds, actor):
-                raise _no_room(self._store.used(uid), adds, self._limit())
-        return wanted
+                await self._sweep_user(uid, PRESSED_S)
+            elif wanted.missing:
+                return wanted
+        used = await self._run(actor, partial(self._store.used, uid))
+        raise _no_room(used, adds, self._limit())
 
     def _begun(self, uid: int, data: bytes, also: tuple[str, ...]) -> tuple[CodeWanted, int]:
-        """Keep a bundle, or return what is missing and what that would add."""
+        """Keep a bundle, which adds 0; or return what is missing, and what it would add."""
         try:
             manifest = read(data)
         except BadManifest as error:
@@ -117,10 +130,14 @@ class Code:
                 Why.BAD_REQUEST, f"This cannot be the code of a job: {error}.", AGAIN
             ) from error
         self._check_size(manifest)
-        missing = self._store.missing(uid, data, also)
+        name = digest_of(data)
+        try:
+            missing = self._store.missing(uid, data, also, self._limit())
+        except Full:
+            return CodeWanted(name), blocks(len(data))
         sizes = needs(manifest.files)
         adds = sum(blocks(sizes.get(digest, 0)) for digest in missing)
-        return CodeWanted(digest_of(data), tuple(missing)), adds
+        return CodeWanted(name, tuple(missing)), adds
 
     async def _is_beyond(self, uid: int, adds: int, actor: Actor) -> bool:
         used = await self._run(actor, partial(self._store.used, uid))
@@ -144,10 +161,14 @@ class Code:
         return self._state.config.limits.code_store
 
     def receiving(self, actor: Actor) -> Receiving:
-        """Return what takes the files of one request. Blocks for a moment."""
-        limits, uid = self._state.config.limits, uid_of(actor)
-        room = limits.code_store + limits.code_bytes - self._store.used(uid)
-        return Receiving(self._store, uid, room, limits.code_bytes)
+        """Return what takes the files of one request."""
+        limits = self._state.config.limits
+        most = limits.code_store + limits.code_bytes
+        return Receiving(self._store, uid_of(actor), most, limits.code_bytes)
+
+    async def feed(self, receiving: Receiving, data: bytes, actor: Actor) -> None:
+        """Take a piece of files in. Raises Rejected."""
+        await self._run(actor, partial(receiving.feed, data))
 
     # ── jobs ────────────────────────────────────────────────────────────────────────
 
@@ -270,6 +291,12 @@ class Code:
             raise Rejected(
                 Why.UNAVAILABLE, f"The disk did not answer in {PATIENCE_S:.0f} s.", "Try again."
             ) from None
+        except OSError as error:
+            raise Rejected(
+                Why.UNAVAILABLE,
+                f"The code cannot be kept: {(error.strerror or str(error)).lower()}.",
+                "This is the platform's matter: tell its administrator. Nothing half stays.",
+            ) from error
 
 
 def _check_digests(also: tuple[str, ...]) -> None:

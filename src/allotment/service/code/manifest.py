@@ -5,6 +5,7 @@ to what lies in the bundle, and no name leads out of it, whatever else it may ho
 """
 
 import hashlib
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
@@ -18,6 +19,7 @@ Kind = Literal["f", "x", "l"]
 _LONGEST_PATH: Final = 1024
 _LONGEST_NAME: Final = 255
 _DEEPEST: Final = 64
+_MOST_FOLDERS: Final = 50_000
 _HEX: Final = frozenset("0123456789abcdef")
 _SHOWN: Final = 5
 
@@ -77,10 +79,15 @@ def size_of(files: Sequence[CodeFile]) -> int:
     return sum(file.size for file in files if file.kind != "l")
 
 
-def folders_of(files: Sequence[CodeFile]) -> list[str]:
-    """List the folders that the files lie in, those above before those below."""
+def folders_of(files: Sequence[CodeFile], most: int = sys.maxsize) -> list[str]:
+    """List the folders that the files lie in, those above before those below.
+
+    Beyond `most` no more are looked for.
+    """
     found: dict[str, None] = {}
     for file in files:
+        if len(found) > most:
+            break
         above = file.path.rpartition("/")[0]
         fresh: list[str] = []
         while above and above not in found:
@@ -129,7 +136,10 @@ def _check(files: Sequence[CodeFile]) -> None:
             raise BadManifest(f"{_shown(file.path)} has no digest")
         seen.add(file.path)
         before = file.path
-    for folder in folders_of(files):
+    folders = folders_of(files, _MOST_FOLDERS)
+    if len(folders) > _MOST_FOLDERS:
+        raise BadManifest(f"it has more than {_MOST_FOLDERS:,} folders")
+    for folder in folders:
         if folder in seen:
             raise BadManifest(f"{_shown(folder)} is a folder and a file")
 

@@ -9,6 +9,7 @@ of the one that it cut.
 import contextlib
 import hashlib
 import os
+import threading
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,12 +22,15 @@ HEAD: Final = 40
 
 
 class Receiving:
-    """What one request brings for one user. `room` are bytes that may be added."""
+    """What one request brings for one user, who may have `most` bytes, on their way or kept."""
 
-    def __init__(self, store: CodeStore, uid: int, room: int, largest: int) -> None:
+    def __init__(self, store: CodeStore, uid: int, most: int, largest: int) -> None:
         self._store = store
         self._uid = uid
-        self._room = room
+        self._most = most
+        self._reserved = 0
+        self._turn = threading.Lock()
+        self._is_closed = False
         self._largest = largest
         self._head = b""
         self._left = 0
@@ -38,7 +42,11 @@ class Receiving:
 
     def feed(self, data: bytes) -> None:
         """Take what came. Raises Rejected, and OSError where the disk does not take it."""
-        view = memoryview(data)
+        with self._turn:
+            if not self._is_closed:
+                self._feed(memoryview(data))
+
+    def _feed(self, view: memoryview) -> None:
         while view:
             if self._file is None:
                 taken = HEAD - len(self._head)
@@ -62,14 +70,15 @@ class Receiving:
                 f"({show_bytes(self._largest)}).",
                 "Leave it out by a line in .allotignore; large files belong in `data`.",
             )
-        self._room -= blocks(self._left)
-        if self._room < 0:
+        size = blocks(self._left)
+        if not self._store.reserve(self._uid, size, self._most):
             raise Rejected(
                 Code.TOO_LARGE,
                 "The code that you took along takes all the room there is for one user.",
                 "It gets free when jobs that used older code are forgotten. An administrator "
                 "can raise `limits.code_store`.",
             )
+        self._reserved = size
         self._hash = hashlib.sha256()
         self._path = self._store.new_file()
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -99,15 +108,24 @@ class Receiving:
                 "Submit again, while nothing writes to the folder.",
             )
         self._store.keep_file(self._uid, self._path, self._digest)
+        self._release()
         self.files += 1
 
+    def _release(self) -> None:
+        if self._reserved:
+            self._store.release(self._uid, self._reserved)
+            self._reserved = 0
+
     def close(self) -> None:
-        """Throw away what is not whole."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._path.unlink(missing_ok=True)
-            self._file = None
+        """Throw away what is not whole. Nothing is taken afterwards."""
+        with self._turn:
+            self._is_closed = True
+            self._release()
+            if self._file is not None:
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                self._path.unlink(missing_ok=True)
+                self._file = None
 
     @property
     def is_whole(self) -> bool:

@@ -13,6 +13,7 @@ when it is a day old, or earlier where its user's part of the store is full.
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -39,6 +40,10 @@ UNUSED_S: Final = 24 * 3600.0
 PRESSED_S: Final = 600.0
 """And how long where its user has no room for more."""
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class Full(Exception):
+    """A user has no room for more."""
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -70,7 +75,10 @@ class CodeStore:
 
     def __init__(self, state_dir: Path) -> None:
         self._root = state_dir / FOLDER
-        self._turn = threading.RLock()
+        self._turns: dict[int, threading.RLock] = {}
+        """One for each user: who has much here holds up nobody else."""
+        self._coming: dict[int, int] = {}
+        """Bytes of each user's files that are on their way."""
         self._used: dict[int, int] = {}
         """Bytes of each user, once they were counted."""
         self._known: dict[tuple[int, str], Summary] = {}
@@ -95,7 +103,7 @@ class CodeStore:
         path = self._of(uid, "bundles") / bundle
         if not is_digest(bundle):
             return None
-        with self._turn:
+        with self._turn(uid):
             try:
                 os.utime(path)
             except FileNotFoundError:
@@ -113,25 +121,30 @@ class CodeStore:
         data = (self._of(uid, "bundles") / bundle).read_bytes()
         return msgspec.json.decode(data, type=Manifest)
 
-    def missing(self, uid: int, data: bytes, also: Iterable[str]) -> list[str]:
+    def missing(
+        self, uid: int, data: bytes, also: Iterable[str], most: int = sys.maxsize
+    ) -> list[str]:
         """Keep a bundle all of whose files are there; else return which are missing.
 
-        `also` are files besides. Raises BadManifest.
+        `also` are files besides. Raises BadManifest, and Full where its user would have more
+        than `most` bytes here.
         """
         manifest = read(data)
         wanted = [*needs(manifest.files), *also]
         bundle = digest_of(data)
-        with self._turn:
+        with self._turn(uid):
             missing = [digest for digest in wanted if not self.has_file(uid, digest)]
             wrong = self._of_other_size(uid, manifest) if not missing else ""
         if missing or wrong:
             return missing or [wrong]
         self._sync()
-        with self._turn:
+        with self._turn(uid):
             if any(not self._file(uid, digest).exists() for digest in wanted):
                 return [d for d in wanted if not self._file(uid, d).exists()]
             path = self._made(uid, "bundles") / bundle
             if not path.exists():
+                if self.used(uid) + blocks(len(data)) > most:
+                    raise Full
                 self._write(path, data)
                 self._add(uid, blocks(len(data)))
             else:
@@ -147,12 +160,26 @@ class CodeStore:
         return ""
 
     def _note(self, uid: int, bundle: str, summary: Summary) -> None:
-        with self._turn:
+        with self._turn(uid):
             if len(self._known) >= 1000:
                 self._known.clear()
             self._known[uid, bundle] = summary
 
     # ── files ───────────────────────────────────────────────────────────────────────
+
+    def reserve(self, uid: int, size: int, most: int) -> bool:
+        """Whether so much more may come from a user; `release` it once it came, or did not."""
+        with self._turn(uid):
+            coming = self._coming.get(uid, 0) + size
+            if self.used(uid) + coming > most:
+                return False
+            self._coming[uid] = coming
+            return True
+
+    def release(self, uid: int, size: int) -> None:
+        """Count no more what was on its way."""
+        with self._turn(uid):
+            self._coming[uid] -= size
 
     def new_file(self) -> Path:
         """Return a name under which something is made."""
@@ -160,7 +187,7 @@ class CodeStore:
 
     def keep_file(self, uid: int, fresh: Path, digest: str) -> None:
         """Put a file that is whole in its place; what is there of it already stays."""
-        with self._turn:
+        with self._turn(uid):
             place = self._file(uid, digest)
             if place.exists():
                 os.utime(place)
@@ -187,7 +214,7 @@ class CodeStore:
 
     def used(self, uid: int) -> int:
         """Return how much of the disk a user's code takes."""
-        with self._turn:
+        with self._turn(uid):
             if uid not in self._used:
                 self._used[uid] = self._count(uid)
             return self._used[uid]
@@ -197,7 +224,7 @@ class CodeStore:
     def use(self, uid: int, bundle: str, job: JobId, difference: str) -> None:
         """Keep a bundle as long as a job is kept, with what git said of it."""
         path = self._made(uid, "uses") / bundle
-        with self._turn:
+        with self._turn(uid):
             before = _use_in(path)
             differences = before.differences if before else ()
             if difference and difference not in differences:
@@ -217,7 +244,7 @@ class CodeStore:
     def sweep(self, uid: int, is_kept: Callable[[JobId], bool], older_s: float) -> int:
         """Remove what no job needs and is older than that; return how many files went."""
         before = time.time() - older_s
-        with self._turn:
+        with self._turn(uid):
             needed: set[str] = set()
             for path in _names(self._of(uid, "bundles")):
                 use = _use_in(self._of(uid, "uses") / path.name)
@@ -247,6 +274,9 @@ class CodeStore:
             return False
         return True
 
+    def _turn(self, uid: int) -> threading.RLock:
+        return self._turns.setdefault(uid, threading.RLock())
+
     def _of(self, uid: int, kind: str) -> Path:
         return self._root / str(uid) / kind
 
@@ -269,11 +299,15 @@ class CodeStore:
     def _write(self, path: Path, data: bytes) -> None:
         fresh = self.new_file()
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
 
     def _sync(self) -> None:
         """Have all files on the disk, before a list says that they are there."""

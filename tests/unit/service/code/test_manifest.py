@@ -90,3 +90,10 @@ def test_the_largest_are_named_with_their_folders() -> None:
         "The largest files: data/a (3 MiB), c (2 MiB), data/b (1 MiB). "
         "The largest folders: data/ (2 files, 4 MiB)."
     )
+
+
+def test_folders_are_bounded_as_files_are() -> None:
+    of = digest_of(b"")
+    deep = [CodeFile(f"{number}/" + "a/" * 60 + "f", "f", 0, of) for number in range(900)]
+    with pytest.raises(BadManifest, match="more than 50,000 folders"):
+        read(written(deep))

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from allotment.model.ids import JobId
 from allotment.service.code.layout import lay_out
 from allotment.service.code.manifest import CodeFile, digest_of, written
 from allotment.service.code.receiving import Receiving
-from allotment.service.code.store import CodeStore
+from allotment.service.code.store import CodeStore, Full, blocks
 
 ANN, BEN = 64101, 64102
 FILES = {"run": b"#!/bin/sh\n", "pkg/a.py": b"a = 1\n", "empty": b"", "pkg/large": b"x" * 9999}
@@ -165,3 +166,45 @@ def test_what_was_asked_for_just_now_stays(store: CodeStore, tmp_path: Path) -> 
     store.sweep(ANN, lambda _: False, 1000)
     assert store.summary(ANN, bundle) is not None
     assert store.missing(ANN, listed(FILES), ()) == []
+
+
+def test_lists_count_as_well_as_files(store: CodeStore) -> None:
+    receive(store, framed([b"a"]))
+    lists = [
+        written([CodeFile(f"{number}" * 9, "f", 1, digest_of(b"a"))]) for number in range(3)
+    ]
+    most = store.used(ANN) + 2 * blocks(1)
+    assert [store.missing(ANN, data, (), most) for data in lists[:2]] == [[], []]
+    with pytest.raises(Full):
+        store.missing(ANN, lists[2], (), most)
+    assert store.summary(ANN, digest_of(lists[2])) is None
+
+
+def test_requests_at_the_same_time_share_the_room_of_their_user(store: CodeStore) -> None:
+    large = b"x" * 9000
+    one, other = (Receiving(store, ANN, 20_000, 10_000) for _ in range(2))
+    one.feed(framed([large])[:50])
+    with pytest.raises(Rejected, match="all the room"):
+        other.feed(framed([large])[:50])
+    of_ben = Receiving(store, BEN, 20_000, 10_000)
+    of_ben.feed(framed([large])[:50])
+    for each in (one, other, of_ben):
+        each.close()
+    third = Receiving(store, ANN, 20_000, 10_000)
+    third.feed(framed([large]))
+    assert third.is_whole
+
+
+def test_a_user_whose_store_is_looked_through_holds_up_nobody_else(store: CodeStore) -> None:
+    bundle = kept(store)
+    kept(store, BEN)
+    met: list[bool] = []
+
+    def is_kept(_: JobId) -> bool:
+        with ThreadPoolExecutor(1) as pool:
+            met.append(pool.submit(store.summary, BEN, bundle).result(5) is not None)
+        return True
+
+    store.use(ANN, bundle, JobId(1), "")
+    store.sweep(ANN, is_kept, 0)
+    assert met == [True]
