@@ -154,6 +154,10 @@ class Router:
                 found |= await engine.device_uses()
         return found
 
+    def engines_for(self, engine: str) -> Sequence[Backend]:
+        named = self._engines.get(engine)
+        return [named] if named is not None else list(self._engines.values())
+
     def silence(self, node: str) -> Silence | None:
         name, engine = self._at(node)
         found = engine.silence(node) if isinstance(engine, Distant) else None

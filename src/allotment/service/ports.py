@@ -383,6 +383,15 @@ class Contained(Protocol):
 
 
 @runtime_checkable
+class Several(Protocol):
+    """An ability of a backend that is several: which engines may run a job that names one."""
+
+    def engines_for(self, engine: str) -> Sequence[Backend]:
+        """Return the engine of this name; all of them where there is none, as for any."""
+        ...
+
+
+@runtime_checkable
 class Limited(Protocol):
     """An ability of some backends: bounds of their own that a job must keep."""
 

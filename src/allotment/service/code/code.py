@@ -40,7 +40,7 @@ from allotment.service.code.store import (
 from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
 from allotment.service.finding import Finding
 from allotment.service.launch import Folders
-from allotment.service.ports import Backend, Contained
+from allotment.service.ports import Backend, Contained, Several
 from allotment.service.threads import Threads
 from allotment.service.workspaces import Workspaces
 
@@ -204,7 +204,12 @@ class Code:
                 "A batch script runs in the folder from which it is submitted.",
                 "Take `code` out, or give the job a `command` in place of the script.",
             )
-        if isinstance(self._backend, Contained) or not self._workspaces.is_seen_by_all(spec):
+        backend = self._backend
+        engines = (
+            backend.engines_for(spec.engine) if isinstance(backend, Several) else (backend,)
+        )
+        is_contained = any(isinstance(engine, Contained) for engine in engines)
+        if is_contained or not self._workspaces.is_seen_by_all(spec):
             raise Rejected(
                 Why.NOT_SUPPORTED,
                 "Code cannot be taken along where nodes do not see the service's folders.",
