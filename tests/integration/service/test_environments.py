@@ -196,6 +196,19 @@ def test_an_environment_that_grows_beyond_all_bounds_is_not_built(
         assert not list((service.state / "environments/new").iterdir())
 
 
+def test_a_state_folder_that_the_builder_cannot_enter_is_the_administrators_matter(
+    service: WithUsers, reachable: Path
+) -> None:
+    reachable.chmod(0o700)
+    job = {
+        "name": "x", "tenant": "ann", "command": "true",
+        "environment": {"requirements": ["framework"]},
+    }  # fmt: skip
+    status, answer = service.ask("POST", "/v1/jobs", job)
+    assert (status, answer["code"]) == (503, "unavailable")
+    assert f"{reachable} is closed to the user" in answer["detail"]
+
+
 def test_by_the_command_line(service: WithUsers, reachable: Path) -> None:
     file = reachable / "requirements.txt"
     file.write_text("framework==1.0  # the old one\n")

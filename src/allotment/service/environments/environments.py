@@ -45,7 +45,8 @@ BUILDS: Final = 2
 PARTS: Final = 4
 """Of so many parts of the store one environment may take one."""
 MOST_FILES: Final = 500_000
-_MOST_BELIEVED: Final = 1000
+_MOST_BELIEVED: Final = 16 << 20
+"""Letters, of all that is believed."""
 _WHEELS: Final = ("--only-binary", ":all:")
 
 
@@ -111,6 +112,13 @@ class Environments:
                 "uv, which resolves environments, is not installed where the service is.",
                 "Its administrator installs it: pip install 'allotment[environments]'.",
             )
+        if closed := self._uv.closed():
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"Environments cannot be built here: {closed} is closed to the user that does.",
+                "This is the administrator's matter: let all pass through it (chmod o+x), or "
+                "have the state folder, and uv, elsewhere.",
+            )
         if asked.file:
             raise Rejected(
                 Code.BAD_SPEC,
@@ -147,7 +155,7 @@ class Environments:
                 f"The package index did not answer in {RESOLVING_S:.0f} s.",
                 "This is the platform's matter. Try again.",
             ) from None
-        if len(self._believed) >= _MOST_BELIEVED:
+        if sum(map(_size, self._believed.values())) > _MOST_BELIEVED:
             self._believed.clear()
         self._believed[wish] = (time.monotonic(), known)
         return known
@@ -348,6 +356,11 @@ class Environments:
             self._uv.clear(limit // PARTS)
 
         await self._reading.run("sweep", work, BUILDING_S)
+
+
+def _size(believed: tuple[float, Known]) -> int:
+    known = believed[1]
+    return 1000 + len(known.lock) + sum(map(len, known.requirements))
 
 
 def _row(key: str, known: Known, when: float) -> EnvironmentRow:

@@ -9,6 +9,7 @@ environments/uv/             the builder's cache
 environments/new/            what is being built; emptied at the start
 """
 
+import math
 import os
 import re
 import stat
@@ -25,6 +26,7 @@ from allotment.service.environments.uv import own
 FOLDER: Final = "environments"
 KEY: Final = re.compile(r"[0-9a-f]{32}")
 YOUNG_S: Final = 600.0
+UNBUILT_S: Final = 24 * 3600.0
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -122,25 +124,42 @@ class EnvironmentStore:
                 found.append((path.stem, known, path.stat().st_mtime))
         return sorted(found, key=lambda row: -row[2])
 
-    def remove(self, key: str) -> None:
-        """Remove an environment. What it was resolved to goes, too."""
+    def remove(self, key: str, before: float = math.inf) -> bool:
+        """Remove an environment, and what it was resolved to, unless asked for since `before`.
+
+        Return whether it went.
+        """
         aside = self.root / "new" / os.urandom(8).hex()
         with self._turn:
+            if self._asked_at(key) >= before:
+                return False
             self._path(key).unlink(missing_ok=True)
             self._path(key).with_suffix(".users").unlink(missing_ok=True)
             if self.made(key).exists():
                 self.made(key).rename(aside)
         _delete([aside])
+        return True
+
+    def _asked_at(self, key: str) -> float:
+        try:
+            return self._path(key).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
 
     def make_room(self, limit: int, needed: Container[str], now: float) -> None:
-        """Remove what was asked for least recently, until the rest is within a limit."""
+        """Remove what was asked for least recently, until the rest is within a limit.
+
+        What was only asked for, and never built, goes after a day.
+        """
+        for path in (self.root / "known").glob("*.json"):
+            if path.stem not in needed and not self.made(path.stem).exists():
+                self.remove(path.stem, now - UNBUILT_S)
         rows = self.rows(None)
         total = sum(known.bytes for _, known, _ in rows)
-        for key, known, when in reversed(rows):
+        for key, known, _ in reversed(rows):
             if total <= limit:
                 return
-            if key not in needed and now - when > YOUNG_S:
-                self.remove(key)
+            if key not in needed and self.remove(key, now - YOUNG_S):
                 total -= known.bytes
 
     def _users(self, key: str) -> list[str]:
