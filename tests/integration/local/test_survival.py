@@ -142,6 +142,51 @@ def test_a_task_dies_with_its_supervisor(runner: Runner, kind: str) -> None:
 
 
 @ALL_KINDS
+@pytest.mark.parametrize("script", ["exec sleep 1000", "sleep 1000; exit $?"])
+def test_what_is_told_to_end_with_its_supervisor_is_lost_and_has_not_failed(
+    runner: Runner, kind: str, script: str
+) -> None:
+    """Slurm and a machine that goes down signal all processes, the innermost first perhaps."""
+    task = runner.launch(f"echo ready; {script}", namespaces=kind)
+    running = task.phase("running")
+    task.says("ready")
+    until(lambda: inner_of(running["pid"]), "its sleep")
+    os.kill(inner_of(running["pid"]), signal.SIGTERM)
+    os.kill(running["supervisor_pid"], signal.SIGTERM)
+    status = task.ended()
+    assert (status["lost"], status["ended_by"]) == (True, "")
+    assert "told to end" in status["platform_error"]
+
+
+@ALL_KINDS
+def test_what_ends_well_though_all_are_told_to_end_has_ended_well(
+    runner: Runner, kind: str
+) -> None:
+    task = runner.launch("trap 'exit 0' TERM; echo ready; sleep 1000 & wait", namespaces=kind)
+    running = task.phase("running")
+    task.says("ready")
+    os.kill(running["supervisor_pid"], signal.SIGTERM)
+    os.kill(running["pid"], signal.SIGTERM)
+    status = task.ended()
+    assert (status["exit_code"], status["lost"], status["platform_error"]) == (0, False, "")
+
+
+def test_a_task_that_alone_is_told_to_end_has_failed(runner: Runner) -> None:
+    task = runner.launch("echo ready; exec sleep 1000")
+    os.kill(task.phase("running")["pid"], signal.SIGTERM)
+    status = task.ended()
+    assert (status["signal"], status["lost"], status["platform_error"]) == (15, False, "")
+
+
+def inner_of(pid: int) -> int:
+    """Return the sleep that a shell is, or waits for; 0 while there is none."""
+    for each in (pid, *procfs.children(pid)):
+        if procfs.read(f"/proc/{each}/comm").strip() == "sleep":
+            return each
+    return 0
+
+
+@ALL_KINDS
 def test_a_task_dies_with_its_supervisor_without_groups(runner: Runner, kind: str) -> None:
     task, marker = a_family(runner, kind, cgroups="none")
     os.kill(task.phase("running")["supervisor_pid"], signal.SIGKILL)

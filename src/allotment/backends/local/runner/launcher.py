@@ -253,7 +253,7 @@ class Launcher:
             pid = os.fork()
             if pid == 0:
                 self._leave_behind()
-                supervisor.supervise(request, self._host, claim)
+                supervisor.supervise(request, self._host, claim, lambda: self._is_terminated)
         finally:
             if has_own:
                 libc.setns(self._pid_namespace, libc.CLONE_NEWPID)
@@ -266,6 +266,7 @@ class Launcher:
         them through enums would cost more than all the rest here.
         """
         signal.set_wakeup_fd(-1)
+        self._is_terminated = False
         os.setsid()
         os.close(self._wake)
         os.close(self._wake_end)

@@ -38,17 +38,24 @@ _SLOW_START_S: Final = 0.1
 _QUICK_EXEC_S: Final = 0.02
 _SLOW_EXEC_S: Final = 0.25
 _DRAIN_S: Final = 2.0
+_TOLD_S: Final = 1.0
+_TOLD_LOOK_S: Final = 0.02
 _HIGH_FD: Final = 10
 _PIPE_BYTES: Final = 65536
 
 
-def supervise(request: Request, host: Host, claim: Claim) -> NoReturn:
-    """Run one task to its end in this process, which was forked for it. Never returns."""
+def supervise(
+    request: Request, host: Host, claim: Claim, is_told: Callable[[], bool]
+) -> NoReturn:
+    """Run one task to its end in this process, which was forked for it. Never returns.
+
+    `is_told` says whether this process has got SIGTERM.
+    """
     code = 70
     try:
         libc.set_name("allot-task")
         libc.become_subreaper()
-        run(request, host, claim)
+        run(request, host, claim, is_told)
         code = 0
     except BaseException:  # noqa: BLE001 - nobody above us; the launcher reports it as lost
         record.note_fault()
@@ -56,7 +63,7 @@ def supervise(request: Request, host: Host, claim: Claim) -> NoReturn:
         os._exit(code)
 
 
-def run(request: Request, host: Host, claim: Claim) -> None:
+def run(request: Request, host: Host, claim: Claim, is_told: Callable[[], bool]) -> None:
     """Run one task to its end and return."""
     timers = Timers()
     book = Book(request, host, timers)
@@ -65,7 +72,7 @@ def run(request: Request, host: Host, claim: Claim) -> None:
     except Unavailable as error:
         book.status["platform_error"] = str(error)
     else:
-        Supervisor(request, host, book, surroundings, timers).run(claim.control)
+        Supervisor(request, host, book, surroundings, timers, is_told).run(claim.control)
     book.close(claim.lock)
     os.unlink(layout.live_file(request["key"]))
     book.tell_the_end()
@@ -81,11 +88,13 @@ class Supervisor:
         book: Book,
         surroundings: Surroundings,
         timers: Timers,
+        is_told: Callable[[], bool],
     ) -> None:
         self._request = request
         self._host = host
         self._folder = layout.task_dir(request["key"])
         self._timers = timers
+        self._is_told = is_told
         self._book = book
         self._status = book.status
         self._surroundings = surroundings
@@ -325,6 +334,21 @@ class Supervisor:
         verdict.count(self._status, self._surroundings.group, has_ceiling=ceiling)
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         verdict.note_usage(self._status, used.ru_utime, used.ru_stime, used.ru_maxrss)
+        if self._is_end_of_all():
+            verdict.lose(self._status)
+
+    def _is_end_of_all(self) -> bool:
+        """Whether the task failed as all that runs here was told to end, us perhaps last.
+
+        So does Slurm with what holds a node, and a machine that goes down.
+        """
+        if self._course.stopper.ended_by or self._status["exit_code"] == 0:
+            return False
+        if verdict.is_terminated(self._status):
+            deadline = time.monotonic() + _TOLD_S
+            while not self._is_told() and time.monotonic() < deadline:
+                time.sleep(_TOLD_LOOK_S)
+        return self._is_told()
 
     def _close_logs(self) -> None:
         """Take the last output. A process that escaped may hold a pipe open: not for long."""

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 from typing import Final
 
 from allotment.backends.local.runner.cgroup import Group
@@ -22,6 +23,18 @@ def set_exit(status: Status, how: str, value: int, *, may_hide_signal: bool = Fa
         how, value = "signal", value - 128
     status["exit_code"] = value if how == "code" else None
     status["signal"] = value if how == "signal" else None
+
+
+def is_terminated(status: Status) -> bool:
+    """Whether the command ended by SIGTERM, itself or below a shell."""
+    by_shell = status["exit_code"] == 128 + signal.SIGTERM
+    return by_shell or status["signal"] == signal.SIGTERM
+
+
+def lose(status: Status) -> None:
+    """Count a task as lost with all that ran on its machine."""
+    status["lost"] = True
+    status["cause"] = status["platform_error"] = "all that runs on its machine was told to end"
 
 
 def not_started(status: Status, request: Request, stage: str, error: OSError) -> str:

@@ -64,7 +64,7 @@ def _run_one(number: int, host: Host) -> None:
     )
     held = claim.take(request["key"])
     if held is not None:
-        supervisor.run(request, host, held)
+        supervisor.run(request, host, held, lambda: False)
         held.close()
         # It looked for its scratch folder in the state folder, where we are not now.
         removing.remove(host.scratch, request["key"])
