@@ -360,7 +360,7 @@ class LocalBackend:
         report = self._reported(key)
         if report is None or report.seen is not Seen.ENDED:
             return report
-        return msgspec.structs.replace(report, stopped_for=_cause_in(self._folder(key)))
+        return msgspec.structs.replace(report, stopped_for=stop_cause_in(self._folder(key)))
 
     def _reported(self, key: TaskKey) -> TaskReport | None:
         folder = self._folder(key)
@@ -439,7 +439,7 @@ STOPPED = {"stop", "grace", "kill"}
 """What a status says of a task that was stopped from outside."""
 
 
-def _cause_in(folder: Path) -> StopCause | None:
+def stop_cause_in(folder: Path) -> StopCause | None:
     """Read for what a task was stopped; None if it ended by itself before it heard."""
     status = _status_in(folder / layout.STATUS)
     if status is None or status.ended_by not in STOPPED:

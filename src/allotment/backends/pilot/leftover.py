@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.backend import LocalBackend, stop_cause_in, task_name
 from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
 from allotment.backends.status import report_of, status_from
@@ -86,7 +86,10 @@ class SharedFolder:
             status = status_from((self._of(key) / layout.STATUS).read_bytes())
         except OSError:
             return None
-        return report_of(key, status) if status is not None else None
+        report = report_of(key, status) if status is not None else None
+        if report is None or report.seen is not Seen.ENDED:
+            return report
+        return msgspec.structs.replace(report, stopped_for=stop_cause_in(self._of(key)))
 
     async def of_a_lost_pilot(self, keys: Iterable[TaskKey]) -> Sequence[TaskReport]:
         return await LocalBackend(self._folder).observe(list(keys))
