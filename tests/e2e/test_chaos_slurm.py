@@ -42,9 +42,10 @@ me=$ALLOT_JOB_ID.$ALLOT_ATTEMPT.$ALLOT_ROLE_INDEX
 exec 9>> {marks}/lock.$ALLOT_NODE.$ALLOT_DEVICES
 flock -n 9 || echo twice $me on $ALLOT_NODE $ALLOT_DEVICES >> {marks}/marks
 echo begin $me >> {marks}/marks
-sleep {seconds}
+sleep {seconds} || exit
 echo end $me >> {marks}/marks
 """
+"""Slurm signals all processes of a job, its `sleep` before its shell: that is no end."""
 DRAINED_S = 600
 MOST_UNENDED = 30
 
@@ -289,7 +290,9 @@ def check(told: Told, accepted: list[int]) -> None:
         _, job, attempt, _ = mark.replace(".", " ").split()
         assert int(attempt) <= last[int(job)][0], mark
         if mark.startswith("end") and last[int(job)][1] == 1:
-            assert int(attempt) == last[int(job)][0], f"done, and done again: {mark}"
+            assert int(attempt) == last[int(job)][0], (
+                f"{mark}: done again, {story(told, int(job))}"
+            )
     count_devices(told)
 
 
