@@ -233,3 +233,25 @@ def test_a_checkpoint_that_is_not_there_does_not_count(cluster: OwnDisks) -> Non
     assert cluster.job(job)["checkpoint"] is None
     said = " ".join(cluster.allot("show", str(job)).stdout.split())
     assert "its last checkpoint does not count as saved: there is no file where" in said
+
+
+def test_what_a_user_lays_into_a_checkpoint_keeps_nothing_waiting(cluster: OwnDisks) -> None:
+    """Files of holes alone are as large as they say; pipes and links are left out."""
+    lay = (
+        "at=$ALLOT_CHECKPOINT_DIR/step-5; mkdir -p $at; mkfifo $at/pipe; "
+        "ln -s /etc/shadow $at/link; "
+        'echo fine > "$at/a\nb"; '
+    )
+    holes = f"{lay}truncate -s 70G $at/holes\n{REPORT}sleep 2; exit 1"
+    done = as_nobody(cluster, "run", "--", "sh", "-c", holes)
+    assert done.returncode == 1, done.stderr
+    job = max(row["id"] for row in cluster.get("/v1/jobs")["items"])
+    assert cluster.job(job)["checkpoint"] is None
+    said = " ".join(cluster.allot("show", str(job)).stdout.split())
+    assert "it has 75161927685 bytes, and 68719476736 are kept at most" in said
+    kept = cluster.submit(shell(f"{lay}\n{REPORT}sleep 600"))
+    until(lambda: (cluster.job(kept)["checkpoint"] or {}).get("step") == 5, "it to be saved")
+    folder = cluster.state / "engines/gpus/pilot/checkpoints" / str(kept)
+    files = list(folder.glob("*/*/*"))
+    assert [path.name for path in files] == ["a\nb"]
+    assert files[0].read_text() == "fine\n"
