@@ -195,6 +195,14 @@ def test_one_that_would_fill_the_services_disk_is_not_fetched(
     assert "ReadFile" not in nodes.said[nodes.said.index("ListFiles", 3) :]
 
 
+def test_one_that_cannot_be_noted_leaves_no_files(nodes: Nodes) -> None:
+    kept = nodes.root.parent / "kept" / str(JOB)
+    (kept / "current.json.part").mkdir(parents=True)
+    with pytest.raises(BackendError, match="Is a directory"):
+        nodes.bring(nodes.save(1, "a"))
+    assert [path.name for path in kept.iterdir()] == ["current.json.part"]
+
+
 @pytest.mark.parametrize("lost", ["the list", "a file"])
 def test_no_attempt_begins_without_what_counts_as_saved(nodes: Nodes, lost: str) -> None:
     nodes.bring(nodes.save(1, "a"))

@@ -5,6 +5,7 @@ laid on the new nodes, whole; where it lies already, nothing is sent.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import errno
 import os
@@ -125,7 +126,18 @@ class Checkpoints:
             self._coming -= size
         files = tuple(file for _, file in found.values())
         saved = Saved(version, changed.at_ns, changed.data, files)
-        await asyncio.to_thread(self._note, job, saved)
+        try:
+            await asyncio.to_thread(self._note, job, saved)
+        except Exception:  # If it is cancelled, the thread notes it all the same.
+            await asyncio.to_thread(self._drop, job, version)
+            raise
+
+    def _drop(self, job: JobId, version: str) -> None:
+        """Remove a checkpoint that could not be noted."""
+        with contextlib.suppress(BackendError):
+            saved = self.of(job)
+            if saved is None or saved.version != version:
+                remove(None, str(self._of(job) / version))
 
     def _look_for_room(self, size: int, files: int) -> None:
         """Raise BackendError where a checkpoint would take what the service needs itself."""
