@@ -24,6 +24,7 @@ OLDEST = (22, 5)
 PROBE_S = 8
 """How long a node may be waited for that is to be looked at from inside."""
 MOST_NAMED = 5
+DOWN = frozenset({"DOWN", "ERROR"})
 SLOW = "batch_sched_delay"
 EPILOG = "allotment-epilog"
 
@@ -225,14 +226,14 @@ def partition_findings(
 
 def node_findings(nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
     """Return the nodes that Slurm cannot use, by what is wrong."""
-    invalid = [node for node in nodes if "INVALID_REG" in node.state_flags]
+    invalid = [node for node in nodes if "INVALID_REG" in node.words]
     if invalid:
         yield Finding(
             "nodes", Level.BAD, f"with less than slurm.conf says: {_named(invalid)}",
             "Where it is GPUs: a Gres=gpu:… in slurm.conf needs a line in gres.conf with File= "
             "for each device, on the node itself; a Count= alone is not enough.",
         )  # fmt: skip
-    down = [node for node in nodes if node.state in ("down", "error") and node not in invalid]
+    down = [node for node in nodes if DOWN & set(node.words) and node not in invalid]
     if down:
         yield Finding(
             "nodes", Level.WARN, f"down: {_named(down)}",

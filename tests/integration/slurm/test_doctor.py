@@ -71,9 +71,14 @@ def test_what_is_not_in_both_is_named(cluster: OnSlurm) -> None:
 def test_gres_without_files_and_a_closed_partition_are_explained() -> None:
     why = "gres/gpu count reported lower than configured (0 < 8)"
     node = SlurmNode("n1", 8, 4000, state="idle", state_flags=("INVALID_REG",), reason=why)
-    (finding,) = node_findings([node])
-    assert why in finding.text
-    assert "gres.conf with File=" in finding.advice
+    newer = SlurmNode("n1", 8, 4000, state=("IDLE", "INVALID_REG"), reason=why)
+    for each in (node, newer):
+        (finding,) = node_findings([each])
+        assert why in finding.text
+        assert "gres.conf with File=" in finding.advice
+    for state in ("down", ("DOWN", "NOT_RESPONDING")):
+        (finding,) = node_findings([SlurmNode("n1", 8, 4000, state=state, reason="fan")])
+        assert finding.text == "down: n1 (fan)"
     (closed,) = partition_findings("gpu", Partition("gpu", is_up=False), [node])
     assert closed.advice == "scontrol update partitionname=gpu state=up"
     assert "munge -n" in away_advice("`scontrol` did not answer in 30 s")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from allotment.backends.contact import Contact
+from allotment.backends.slurm.nodes import OURS, NodeWatch
 from allotment.backends.slurm.rest import Rest
 from allotment.backends.slurm.rest_shapes import (
     flaws_in,
@@ -149,3 +151,28 @@ def test_ranks_without_sbatch_say_what_is_missing(
     with pytest.raises(BackendError, match="ranks of MPI are submitted by `sbatch`") as caught:
         asyncio.run(rest.submit([], "mpi.sh", {"SLURM_HOSTFILE": "/hosts"}))
     assert not isinstance(caught.value, EngineAway), "it would be tried for ever"
+
+
+class Cluster(Rest):
+    """Notes which nodes are opened."""
+
+    def __init__(self) -> None:
+        super().__init__(RestSetup("http://127.0.0.1:1", token_file="/none"))
+        self.opened: list[str] = []
+
+    async def resume(self, node: str) -> None:
+        self.opened.append(node)
+
+
+@pytest.mark.parametrize(
+    "how", [{"state": "idle", "state_flags": ["DRAIN"]}, {"state": ["IDLE", "DRAIN"]}]
+)
+def test_what_slurm_did_not_open_when_told_is_opened_later(how: dict[str, object]) -> None:
+    """Versions differ in where they say that a node is drained."""
+    slurm = Cluster()
+    watch = NodeWatch(slurm, list, "main", Contact("Slurm", "jobs"), lambda report: None)
+    watch._to_open.add("n1")  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    told = {"name": "n1", "cpus": 1, "real_memory": 1, "reason": f"{OURS}fan", **how}
+    (node,) = nodes_from(json.dumps({"nodes": [told]}), "slurmrestd")
+    asyncio.run(watch._open_again({"n1": node}))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    assert slurm.opened == ["n1"]

@@ -152,7 +152,7 @@ class NodeWatch:
         as it refuses while a node has not reported to a slurmctld that just started."""
         for name in sorted(self._to_open & there.keys()):
             node = there[name]
-            if "DRAIN" in node.state_flags and node.reason.startswith(OURS):
+            if "DRAIN" in node.words and node.reason.startswith(OURS):
                 with contextlib.suppress(BackendError):
                     await self._slurm.resume(name)
                 self.hurry(full=True)  # Whether it worked or not.
