@@ -37,6 +37,8 @@ class KubeApi:
         self.conditions: dict[str, Tree] = {}
         """What was last written of the conditions of a pod, by namespace/name."""
         self.forgotten = 0
+        self.allows = True
+        """Whether we have the rights that are asked for."""
         self._watches: list[tuple[str, asyncio.Queue[Tree]]] = []
         self._numbers = count(1)
 
@@ -188,7 +190,7 @@ class KubeApi:
         if part == "eviction":
             return self._deleted(at, document["deleteOptions"])
         is_review = path.endswith("selfsubjectaccessreviews")
-        return _yes({"status": {"allowed": True}} if is_review else {})
+        return _yes({"status": {"allowed": self.allows}} if is_review else {})
 
     def _made(self, document: Tree) -> Answer:
         self._add_pod("ns", document)

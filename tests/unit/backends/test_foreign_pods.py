@@ -261,6 +261,7 @@ REQUIRED = {"requiredDuringSchedulingIgnoredDuringExecution": [{"x": 1}]}
         ({"containers": [asking({"nvidia.com/mig-1g.5gb": "1"})]}, "Devices"),
         ({"initContainers": [asking({"huawei.com/Ascend310": "1"})]}, "Devices"),
         ({"resourceClaims": [{"name": "gpu"}]}, "ResourceClaims"),
+        ({"containers": [{"image": "i"}] * 251}, "TooLarge"),
         ({"affinity": {"podAntiAffinity": REQUIRED}}, "Affinity"),
         ({"topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}]},
          "TopologySpread"),

@@ -5,6 +5,7 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial, wraps
+from itertools import count
 from pathlib import Path
 from typing import ParamSpec
 
@@ -30,6 +31,7 @@ from tests.support.kube_api import ALL_PODS, LOST, PODS, KubeApi
 from tests.support.patience import PATIENCE_S
 
 TEAM = "/api/v1/namespaces/team/pods"
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def key_of(index: int, attempt: int = 1) -> TaskKey:
@@ -154,8 +156,7 @@ async def test_while_rights_are_not_known_nothing_is_taken_for_gone(world: World
     world.offer("one")
     async with world.service() as backend:
         (offer,) = await backend.next_offers()
-    reviews = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-    world.api.says["POST", reviews] = [500] * 40
+    world.api.says["POST", REVIEWS] = [500] * 40
     async with world.service() as backend:
         assert backend.is_offered(offer.key) is None
         (again,) = await backend.next_offers()
@@ -438,4 +439,29 @@ async def test_a_pod_of_a_namespace_that_is_named_no_more_runs_on_and_can_be_end
         await until(lambda: world.api.graces)
         world.api.take_away("team/one")
         await until(lambda: world.seen(Seen.ENDED))
+        more.cancel()
+
+
+@in_loop
+async def test_rights_that_are_away_for_a_while_cost_what_waits_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offers, "RIGHTS_S", 0.0)
+    world.offer("one")
+    async with world.service() as backend:
+        (offer,) = await backend.next_offers()
+        more = asyncio.create_task(backend.next_offers())
+        world.api.allows = False
+        numbers = count()
+
+        def is_known() -> bool:
+            new = world.offer(f"p{next(numbers)}").name
+            first = (backend.why_not_offered(f"team/p{number}") for number in range(100))
+            return bool(new) and any("no right" in why for why in first)
+
+        await until(is_known)
+        world.api.show("team/one", "Pending")
+        world.offer("later")
+        await until(lambda: "no right" in backend.why_not_offered("team/later"))
+        assert backend.is_offered(offer.key) is True
         more.cancel()

@@ -137,7 +137,8 @@ class Cluster:
         before = self._others.pop(uid, None)
         if before is not None:
             self._by_node[before.node].discard(uid)
-        use, node = use_of(pod), pod.spec.node_name or ""
+        node = pod.spec.node_name or ""
+        use = use_of(pod) if node else NOTHING
         is_task = self._is_foreign(pod) and self._on_foreign(pod, is_gone)
         if not is_gone and node and use != NOTHING and not is_task:
             self._others[uid] = Others(node, use)

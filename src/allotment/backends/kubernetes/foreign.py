@@ -42,6 +42,8 @@ WORKLOADS = "/apis/scheduling.k8s.io/v1alpha1/namespaces/{}/workloads/{}"
 
 MOST_PODS = 10_000
 """Of one gang."""
+MOST_CONTAINERS = 250
+"""Of one pod: each is read, whenever the pod changes."""
 MOST_GRACE_S = 3600
 LONGEST_WORD = 253
 LONGEST_SPEC = 4096
@@ -119,6 +121,7 @@ def claim_of(pod: Pod, rules: Rules) -> Claim:
             f"Allotment takes no pods of namespace {meta.namespace}: its administrator names "
             "those that it does, and for whom, under engines, `namespaces`",
         )
+    _check_size(pod)
     _check_gates(pod)
     _check_rules(pod)
     words = {**(meta.labels or {}), **(meta.annotations or {})}
@@ -296,6 +299,12 @@ def _need(pod: Pod) -> Resources:
 
 
 # ── what cannot be granted ──────────────────────────────────────────────────────────────
+
+
+def _check_size(pod: Pod) -> None:
+    parts = len(pod.spec.containers) + len(pod.spec.init_containers or ())
+    if parts > MOST_CONTAINERS:
+        raise Flaw("TooLarge", f"it has {parts:,} containers: {MOST_CONTAINERS} are the most")
 
 
 def _check_gates(pod: Pod) -> None:

@@ -135,7 +135,8 @@ class Finder:
 
     def _put(self, claim: Claim) -> None:
         namespace = claim.name.partition("/")[0]
-        if lacking := self._lacking[namespace]:
+        lacking = self._lacking[namespace]
+        if lacking and claim.uid not in self.gangs.waiting():  # what waits keeps its turn
             self._kept.setdefault(namespace, {})[claim.uid] = claim
             self._flaw(Offered(claim.name, claim.uid), Word("RightsMissing", lacking))
             return
