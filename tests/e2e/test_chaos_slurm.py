@@ -243,6 +243,8 @@ def play(
         load.over.set()
         load.join()
     until(lambda: not unended(cluster, 1), "every job to end", DRAINED_S)
+    # What is shown of a job may be ahead of the log: its end is not on disk yet.
+    until(lambda: ended(cluster) >= {*load.accepted}, "the end of every job to be in the log")
     print(f"\n{dict(chaos.done)}; {len(load.accepted)} jobs")
     return Told(list(events_of(cluster)), (marks / "marks").read_text()), load.accepted
 
@@ -250,6 +252,12 @@ def play(
 def unended(cluster: OnSlurm, most: int) -> list[object]:
     states = "&".join(f"state={each}" for each in ("queued", "starting", "running", "stopping"))
     return cluster.get(f"/v1/jobs?limit={most}&{states}")["items"]
+
+
+def ended(cluster: OnSlurm) -> set[int]:
+    """Return the jobs of which the log has the end."""
+    ends = ("JobSucceeded", "JobFailed", "JobCancelled", "JobTimedOut")
+    return {event["job"] for event in events_of(cluster) if event["kind"] in ends}
 
 
 def events_of(cluster: OnSlurm) -> Iterator[dict[str, Any]]:

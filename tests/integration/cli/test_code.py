@@ -12,7 +12,7 @@ import pytest
 from allotment.client import Client
 from allotment.client.code import take
 from allotment.client.errors import Refused
-from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.cluster import ALLOT, RealCluster, a_real_cluster
 
 CONFIG = "tenants: {vision: {}}\ndefault_tenant: vision\nlimits: {code_files: 50}\n"
 
@@ -233,7 +233,7 @@ def test_what_its_user_cannot_read_is_named(cluster: RealCluster, folder: Path) 
     env = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory",
            "GIT_CONFIG_VALUE_0": "*"}  # fmt: skip
     ran = subprocess.run(
-        ["allot", *words], env={**os.environ, **env}, capture_output=True, text=True,
+        [*ALLOT, *words], env={**os.environ, **env}, capture_output=True, text=True,
         check=False, **who,
     )  # fmt: skip
     assert "could not open directory 'shut/'" in ran.stderr, ran
