@@ -209,6 +209,17 @@ def test_a_state_folder_that_the_builder_cannot_enter_is_the_administrators_matt
     assert f"{reachable} is closed to the user" in answer["detail"]
 
 
+def test_an_index_that_is_away_is_the_platforms_matter(
+    service: WithUsers, reachable: Path
+) -> None:
+    (reachable / "home/.config/pip/pip.conf").write_text(
+        "[global]\nindex-url = http://ann:secret@127.0.0.1:1/simple\n"
+    )
+    status, answer = ask(service, "ann", "true", "framework")
+    assert (status, answer["code"]) == (503, "unavailable"), answer
+    assert "secret" not in json.dumps(answer)
+
+
 def test_by_the_command_line(service: WithUsers, reachable: Path) -> None:
     file = reachable / "requirements.txt"
     file.write_text("framework==1.0  # the old one\n")

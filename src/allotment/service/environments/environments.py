@@ -47,6 +47,8 @@ PARTS: Final = 4
 MOST_FILES: Final = 500_000
 _MOST_BELIEVED: Final = 16 << 20
 """Letters, of all that is believed."""
+_UNREACHED: Final = "error sending request"
+"""What uv says where there is no connection to an index."""
 _WHEELS: Final = ("--only-binary", ":all:")
 
 
@@ -143,6 +145,12 @@ class Environments:
                 owner.user, partial(self._resolve, *wish), 2 * RESOLVING_S
             )
         except Failed as error:
+            if _UNREACHED in str(error):
+                raise Rejected(
+                    Code.UNAVAILABLE,
+                    f"The package index cannot be reached: {error}",
+                    "This is the platform's matter. Try again.",
+                ) from error
             raise Rejected(
                 Code.BAD_SPEC,
                 f"environment: {error}",
