@@ -1,6 +1,7 @@
 """The service on a real event log, with tasks that follow a script."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import threading
@@ -615,11 +616,10 @@ def test_a_full_disk_loses_nothing_and_the_service_goes_on(tmp_path: Path) -> No
             again = await service.submit(wish, ME)
             assert again.repeated, "what was uncertain was written as soon as it could be"
             assert (ME.user, "later") not in service.state.keys
-            count = service.state.seq
-        store = SqliteStore.open(folder)
-        assert store.last_seq() == count
-        assert sum(1 for _ in store.records()) == count
-        store.close()
+        count = service.state.seq  # With what became of its tasks while it stopped.
+        with contextlib.closing(SqliteStore.open(folder)) as store:
+            assert store.last_seq() == count
+            assert sum(1 for _ in store.records()) == count
 
     disk = tmp_path / "disk"
     disk.mkdir()
