@@ -9,6 +9,7 @@ environments/uv/             the builder's cache
 environments/new/            what is being built; emptied at the start
 """
 
+import contextlib
 import math
 import os
 import re
@@ -110,16 +111,19 @@ class EnvironmentStore:
         files, size = _freeze(folder)
         os.sync()
         with self._turn:
+            # How large it is counts from the moment on in which it is there.
+            self._write(key, msgspec.structs.replace(known, files=files, bytes=size))
             if not self.made(key).exists():
                 folder.rename(self.made(key))
-            self._write(key, msgspec.structs.replace(known, files=files, bytes=size))
 
     def rows(self, uid: int | None) -> list[tuple[str, Known, float]]:
         """List the environments that are built and a user asked for; with None all."""
         found: list[tuple[str, Known, float]] = []
         for path in (self.root / "known").glob("*.json"):
             is_shown = uid is None or str(uid) in self._users(path.stem)
-            if is_shown and self.made(path.stem).is_dir():
+            if not is_shown or not self.made(path.stem).is_dir():
+                continue
+            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):  # It went.
                 known = msgspec.json.decode(path.read_bytes(), type=Known)
                 found.append((path.stem, known, path.stat().st_mtime))
         return sorted(found, key=lambda row: -row[2])
@@ -173,7 +177,10 @@ class EnvironmentStore:
 
     def _write(self, key: str, known: Known) -> None:
         fresh = self.root / "new" / os.urandom(8).hex()
-        fresh.write_bytes(msgspec.json.encode(known))
+        with fresh.open("wb") as file:
+            file.write(msgspec.json.encode(known))
+            file.flush()
+            os.fsync(file.fileno())
         fresh.replace(self._path(key))
 
 

@@ -48,6 +48,27 @@ def test_what_was_never_built_goes_after_a_day(store: EnvironmentStore) -> None:
     assert store.known(OTHER, 1)
 
 
+def test_what_is_there_counts_from_the_beginning(store: EnvironmentStore) -> None:
+    store.note(KEY, known := Known("3.11.2", ("a",), "a==1"), 1)
+    built = store.root / "new" / "env"
+    built.mkdir()
+    (built / "a.py").write_bytes(b"x" * 9)
+    is_there = store.made(KEY).parent
+    is_there.rmdir()  # The moment before it gets its name is the last one.
+    with pytest.raises(OSError, match="No such file"):
+        store.keep(KEY, built, known)
+    found = store.known(KEY, 1)
+    assert found is not None
+    assert found.bytes == 9
+
+
+def test_one_that_cannot_be_read_hides_no_other(store: EnvironmentStore) -> None:
+    for key in (KEY, OTHER):
+        asked(store, key, NOW, is_built=True)
+    (store.root / "known" / f"{KEY}.json").write_bytes(b"")
+    assert [row[0] for row in store.rows(1)] == [OTHER]
+
+
 def test_what_a_job_needs_stays(store: EnvironmentStore) -> None:
     asked(store, KEY, 0, is_built=False)
     asked(store, OTHER, 0, is_built=True)
