@@ -123,7 +123,9 @@ class EnvironmentStore:
             is_shown = uid is None or str(uid) in self._users(path.stem)
             if not is_shown or not self.made(path.stem).is_dir():
                 continue
-            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):  # It went.
+            with contextlib.suppress(
+                FileNotFoundError, msgspec.DecodeError
+            ):  # It went, or was cut off.
                 known = msgspec.json.decode(path.read_bytes(), type=Known)
                 found.append((path.stem, known, path.stat().st_mtime))
         return sorted(found, key=lambda row: -row[2])
