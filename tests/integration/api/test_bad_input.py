@@ -172,8 +172,16 @@ def test_a_connection_too_many_is_turned_away(
         for sock in held:
             sock.close()
     deadline = time.monotonic() + PATIENCE_S
-    while live.ask("GET", "/healthz").status != 200:
+    while not _is_let_in(live):
         assert time.monotonic() < deadline
+
+
+def _is_let_in(live: Live) -> bool:
+    """Whether there is room again: one that is turned away may be so before it has asked."""
+    try:
+        return live.ask("GET", "/healthz").status == 200
+    except OSError:
+        return False
 
 
 def test_idle_connections_without_a_token_keep_nobody_out(
@@ -225,7 +233,7 @@ def test_a_connection_that_shows_no_token_is_closed_after_a_while(
         ("/v1/jobs/%00", 404, "no_such_job"),
         ("/v1/jobs/%F0%9F%92%A9", 404, "no_such_job"),
         ("/v1/jobs/" + "x" * 5000, 404, "no_such_job"),
-        ("/v1/jobs/..%2f..%2fetc%2fpasswd", 404, "not_found"),
+        ("/v1/jobs/..%2f..%2fetc%2fpasswd", 404, "no_such_job"),
         ("/v1/jobs/..", 404, "no_such_job"),
         ("/v1/events?follow=perhaps", 422, "bad_request"),
         ("/v1/events?after=-1", 422, "bad_request"),

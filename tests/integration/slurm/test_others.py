@@ -24,7 +24,7 @@ def used(cluster: OnSlurm) -> dict[str, tuple[int, int]]:
     """Return how many devices and CPUs others use, by node."""
     found = {node["name"]: node["others"] for node in cluster.get("/v1/nodes")}
     return {
-        name: (sum(count for _, count in use["devices"]), use["cpu_milli"] // 1000)
+        name: (sum(count for _, count in use["devices"]), use.get("cpu_milli", 0) // 1000)
         for name, use in found.items()
         if use is not None
     }
