@@ -72,7 +72,7 @@ class Index:
         return "<html><body>{}</body></html>".format("".join(links)).encode() if names else b""
 
     def _has_metadata(self, name: str) -> str:
-        """Say that what a wheel needs can be asked for without the wheel."""
+        """Announce that what a wheel needs can be asked for without the wheel."""
         data = self.files.get(f"{name}.metadata")
         return f' data-core-metadata="sha256={_digest(data)}"' if data else ""
 

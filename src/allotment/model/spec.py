@@ -231,7 +231,7 @@ class Offered(msgspec.Struct, frozen=True, gc=False):
     name: str
     """As its engine names it: `team-a/train-0`."""
     uid: str
-    """Tells it from others of that name, earlier or later."""
+    """What differs from others of that name, earlier or later."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):

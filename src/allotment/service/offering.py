@@ -59,7 +59,7 @@ class Offering:
         """Jobs that are not over, and what was last said of why they wait."""
 
     def resume(self) -> None:
-        """Tell the engines which of the work there is ours, before they start."""
+        """Name to the engines which of the work there is ours, before they start."""
         if self._backend is None:
             return
         tasks: dict[str, dict[TaskKey, Offered]] = {}
@@ -200,7 +200,7 @@ class Offering:
             self._backend.end_offer(key)
 
     def _explain(self, job: JobRecord) -> None:
-        """Say why a job waits, once that is another reason than before."""
+        """Publish why a job waits, once that is another reason than before."""
         at = self._pipeline.clock.now()
         backs_off = job.not_before > at
         now = f"{job.state.value}/{job.waits_for}/{backs_off}"

@@ -414,7 +414,7 @@ class Offer(msgspec.Struct, frozen=True):
     """Work that others made on an engine, and that is ours to put in its place."""
 
     key: str
-    """Tells it from all other offers."""
+    """What differs from all other offers."""
     owner: Actor
     spec: JobSpec
 

@@ -30,7 +30,7 @@ OVER, STOPPED, RUNS = (TaskKey(JobId(7), AttemptNo(1), TaskIndex(n)) for n in ra
 
 
 class Slurm:
-    """Says that the pilot's job runs, and how its node is."""
+    """What Slurm would answer: that the pilot's job runs, and how its node is."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = "ALLOCATED"

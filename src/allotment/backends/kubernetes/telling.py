@@ -1,4 +1,4 @@
-"""Tells those who made pods why they wait: a condition and an event on the pod.
+"""The reasons on pods that others made: a condition and an event on the pod.
 
 Only what is news, a few a second, and nothing that holds for moments only. Namespaces take
 turns: who makes very many pods has his own told later, and nobody else's.
@@ -87,7 +87,7 @@ class Telling:
         return due.word if due is not None else self._said.get(uid)
 
     async def run(self) -> None:
-        """Tell some of what is due, one after the other."""
+        """Send some of what is due, one after the other."""
         now = monotonic()
         due = (each for each in self._due.values() if each.at <= now)
         for was in in_turns(due, lambda each: each.namespace)[:MOST_AT_ONCE]:

@@ -196,7 +196,7 @@ class PilotBackend:
         await self._door.close()
 
     async def _let_go(self, hold: Hold) -> None:
-        """Give an idle node back; where its runner does not hear it, Slurm ends it."""
+        """Release an idle node; where its runner does not hear it, Slurm ends it."""
         is_asked_for = hold.kept.is_asked_for
         with contextlib.suppress(TimeoutError, EngineAway):
             async with asyncio.timeout(CLOSE_S):
@@ -364,7 +364,7 @@ class PilotBackend:
             self._sink(report)
 
     def _hear_last_words(self, hold: Hold) -> None:
-        """Tell what had ended on a node that is lost: the rest counts as lost with it."""
+        """Report what had ended on a node that is lost: the rest counts as lost with it."""
         for key in tuple(hold.live):
             last = hold.book.last_words(key)
             if last is not None and last.seen is Seen.ENDED:

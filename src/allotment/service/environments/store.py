@@ -187,7 +187,7 @@ class EnvironmentStore:
 
 
 def _freeze(top: Path) -> tuple[int, int]:
-    """Give a tree to ourselves, to be read by all; return its files and bytes.
+    """Take a tree over, to be read by all; return its files and bytes.
 
     Raises OSError where there is anything but files, folders and links.
     """
@@ -208,7 +208,7 @@ def _freeze(top: Path) -> tuple[int, int]:
 
 
 def _frozen(name: str, folder: int) -> int:
-    """Give a file to ourselves, by a descriptor: whatever gets its name meanwhile is not."""
+    """Take a file over, by a descriptor: whatever gets its name meanwhile is not taken."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(name, flags, dir_fd=folder)
     try:

@@ -203,7 +203,7 @@ def _followed(
 
 
 def own(path: Path) -> None:
-    """Give a path to the builder."""
+    """Make the builder the owner of a path."""
     if os.geteuid() == 0:
         os.chown(path, BUILDER, BUILDER, follow_symlinks=False)
 
