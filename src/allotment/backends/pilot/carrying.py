@@ -6,7 +6,6 @@ laid on the new nodes, whole; where it lies already, nothing is sent.
 
 import asyncio
 import contextlib
-import ctypes
 import errno
 import os
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError, Code
 from allotment.model.ids import JobId
 from allotment.model.quantity import GIB
+from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
 from allotment.service.checkpoints import Reported
 from allotment.service.ports import Identity
@@ -39,7 +39,6 @@ CURRENT = "current.json"
 REPORT = ".allot-checkpoint.json"
 NEVER = (errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.EINVAL)
 """How a file system says that names do not go together: on two nodes one is a folder."""
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NotKept(BackendError):
@@ -157,9 +156,9 @@ class Checkpoints:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / f"{CURRENT}.part"
         path.write_bytes(msgspec.json.encode(saved))
-        _to_disk(folder)
+        flush(folder)
         path.rename(folder / CURRENT)
-        _to_disk(folder)
+        flush(folder)
         for other in folder.iterdir():
             if other.name not in (CURRENT, saved.version):
                 remove(None, str(other))
@@ -278,17 +277,6 @@ async def _fetch(link: Link, left: Left, file: FileBelow, to: Path) -> None:
 
 async def _read(link: Link, left: Left, path: str, offset: int) -> fm.Part:
     return await link.call(fm.ReadFile(left, path, offset, fm.PIECE), fm.Part)
-
-
-def _to_disk(folder: Path) -> None:
-    """Write what is in memory of a folder's file system to its disk. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        if _libc.syncfs(fd):
-            why = ctypes.get_errno()
-            raise OSError(why, os.strerror(why), str(folder))
-    finally:
-        os.close(fd)
 
 
 def _piece(path: Path, offset: int) -> bytes:

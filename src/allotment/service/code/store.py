@@ -11,7 +11,6 @@ when it is a day old, or earlier where its user's part of the store is full.
 """
 
 import contextlib
-import ctypes
 import os
 import sys
 import threading
@@ -23,6 +22,7 @@ from typing import Final
 import msgspec
 
 from allotment.model.ids import Actor, JobId
+from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
 from allotment.service.code.manifest import (
     Manifest,
@@ -39,7 +39,6 @@ UNUSED_S: Final = 24 * 3600.0
 """How long what no job needs stays."""
 PRESSED_S: Final = 600.0
 """And how long where its user has no room for more."""
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Full(Exception):
@@ -311,13 +310,7 @@ class CodeStore:
 
     def _sync(self) -> None:
         """Have all files on the disk, before a list says that they are there."""
-        fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if _libc.syncfs(fd):
-                why = ctypes.get_errno()
-                raise OSError(why, os.strerror(why), str(self._root))
-        finally:
-            os.close(fd)
+        flush(self._root)
 
 
 def _use_in(path: Path) -> Use | None:

@@ -12,7 +12,6 @@ who hold an image are supervisors, which may outlive it.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import hashlib
 import os
@@ -25,12 +24,12 @@ from typing import Final
 import msgspec
 
 from allotment.backends.local.images.reference import Reference
+from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
 
 FOLDER: Final = "images"
 _NAME_LETTERS: Final = 24
 """Of a layer's digest: options of a mount have one page for all of them."""
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -234,13 +233,7 @@ class Store:
 
     def sync(self) -> None:
         """Have all that was written on the disk, before a record says that it is there."""
-        fd = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            if _libc.syncfs(fd):
-                why = ctypes.get_errno()
-                raise OSError(why, os.strerror(why), str(self._root))
-        finally:
-            os.close(fd)
+        flush(self._root)
 
     # ── parts ───────────────────────────────────────────────────────────────────────
 
