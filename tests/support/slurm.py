@@ -209,6 +209,10 @@ class Slurm:
         script = " && ".join((*mounts, 'exec "$@"'))
         self._start(name, "unshare", "-m", "sh", "-c", script, name, *daemon)
 
+    def seen_by(self, name: str, path: Path) -> Path:
+        """Return what a node has under a path, as we see it."""
+        return Path(f"/proc/{self._running[name].pid}/root{path}")
+
     def steps(self) -> list[int]:
         """Return the pids of Slurm's own processes for jobs on all nodes."""
         mark = f"SLURM_CONF={self.conf}".encode()

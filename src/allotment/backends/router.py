@@ -185,29 +185,46 @@ class Router:
         return max(known, key=lambda limit: limit.most_ms)
 
     async def resolve_image(self, wish: ImageWish) -> str:
-        named = self._engines.get(wish.engine)
-        fetching = [e for e in self._engines.values() if isinstance(e, Imaging)]
-        if not fetching or not (named is None or isinstance(named, Imaging)):
+        fetching = self._fetching(wish.engine)
+        if not fetching:
             return wish.reference  # Its engine fetches images by itself, or refuses them.
-        return await self._imaging().resolve_image(wish)
+        return await fetching[0].resolve_image(wish)
 
     async def inspect_image(self, wish: ImageWish) -> ImageView:
-        return await self._imaging().inspect_image(wish)
+        views = [await engine.inspect_image(wish) for engine in self._imaging()]
+        return next((view for view in views if not view.is_here), views[0])
 
     async def warm_image(self, wish: ImageWish) -> ImageView:
-        return await self._imaging().warm_image(wish)
+        views = await gather_all([engine.warm_image(wish) for engine in self._imaging()])
+        return next((view for view in views if not view.is_here), views[0])
 
     async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
-        return await self._imaging().image_rows(uid)
+        return [row for each in self._imaging() for row in await each.image_rows(uid)]
 
     async def remove_image(self, image: str) -> None:
-        await self._imaging().remove_image(image)
+        refusals: list[Rejected] = []
+        engines = self._imaging()
+        for engine in engines:
+            try:
+                await engine.remove_image(image)
+            except Rejected as refusal:
+                refusals.append(refusal)
+        is_used = [each for each in refusals if each.code is Code.CONFLICT]
+        if is_used or len(refusals) == len(engines):
+            raise (*is_used, *refusals)[0]
 
-    def _imaging(self) -> Imaging:
-        """Return the engine that runs images: there is one store, that of this machine."""
-        for engine in self._engines.values():
-            if isinstance(engine, Imaging):
-                return engine
+    def _fetching(self, named: str = "") -> list[Imaging]:
+        """Return those of the engines for a job that fetch images by us: each has a store."""
+        return [
+            engine
+            for engine in self.engines_for(named)
+            if Ability.IMAGES in engine.abilities and isinstance(engine, Imaging)
+        ]
+
+    def _imaging(self) -> list[Imaging]:
+        """Return the same. Raises Rejected where there is none."""
+        if engines := self._fetching():
+            return engines
         raise Rejected(Code.NOT_SUPPORTED, "No engine here can run images.")
 
     def resume(self, tasks: Mapping[str, Mapping[TaskKey, Offered]]) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from allotment.backends.pilot.messages import Isolation
+from allotment.backends.pilot.node_images import why_no_images
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import CONTROLLERS, PART_OF_V2
 from allotment.cli.words import harmless
@@ -53,6 +54,8 @@ def _without_root(found: Isolation) -> Iterator[str]:
         )
     if found.namespaces == "none":
         yield f"tasks see each other's GPUs and files: {_why_none(found.missing)}"
+    if not found.uid and (why := why_no_images(found)):
+        yield f"jobs with an image are refused: {harmless(why)}"
 
 
 def _why_none(missing: Mapping[str, str]) -> str:

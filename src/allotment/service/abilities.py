@@ -19,7 +19,8 @@ ON_SLURM = (
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
-    Ability.IMAGES: "Take `image` out; images need a service of root's, on its own machine.",
+    Ability.IMAGES: "Take `image` out; images need a service of root's, with an "
+    "engine of type local or pilot.",
     Ability.PMI: f"`mpi: pmix` and `pmi2` need {ON_SLURM}",
     Ability.MPIRUN: f"`mpi: mpirun` needs {ON_SLURM}",
 }

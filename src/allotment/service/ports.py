@@ -174,6 +174,9 @@ class ImageWish(msgspec.Struct, frozen=True):
     """The folder that its job names to begin in; '' where the image may say."""
     engine: str = ""
     """The engine that its job names."""
+    login: str | None = None
+    """What the registry is asked with, '' for nobody, where whoever asks does not see the
+    user's home; None where that is looked up."""
 
 
 class Binding(msgspec.Struct, frozen=True):

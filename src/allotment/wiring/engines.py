@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import structlog
@@ -17,6 +18,9 @@ from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
 from allotment.service.ports import Backend
 from allotment.wiring import kubernetes, slurm
+
+if TYPE_CHECKING:
+    from allotment.backends.local.images.images import Images
 
 log = structlog.get_logger("allot.wiring")
 
@@ -142,6 +146,7 @@ class Engines(msgspec.Struct, frozen=True):
                     mine,
                     divided=lambda: _divided(config()),
                     disk=setup.folder,
+                    images=self._images(config),
                 )
             case EngineType.KUBERNETES:
                 from allotment.backends.kubernetes.backend import (  # noqa: PLC0415
@@ -153,14 +158,18 @@ class Engines(msgspec.Struct, frozen=True):
                 )
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
-                from allotment.backends.local.images.images import Images  # noqa: PLC0415
 
-                images = None
-                if os.geteuid() == 0:
-                    images = Images(self.folder, lambda: config().limits.image_store)
-                local = LocalBackend(self.folder, device_files, images)
+                local = LocalBackend(self.folder, device_files, self._images(config))
                 local.watch_devices(lambda: _real_devices(mine()))
                 return local
+
+    def _images(self, config: Callable[[], Config]) -> "Images | None":
+        """Return what asks registries; None in a service that is not root's."""
+        if os.geteuid() != 0:
+            return None
+        from allotment.backends.local.images.images import Images  # noqa: PLC0415
+
+        return Images(self.folder, lambda: config().limits.image_store)
 
     def _folder_of(self, setup: EngineSetup) -> Path:
         """Return where an engine keeps what it does: where it did when it was alone."""
@@ -217,7 +226,7 @@ def abilities_of(kind: EngineType) -> frozenset[Ability]:
         case EngineType.PILOT:
             from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
-            return PilotBackend.abilities
+            return _with_images_of_root(PilotBackend.abilities)
         case EngineType.KUBERNETES:
             from allotment.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415
 
@@ -225,9 +234,11 @@ def abilities_of(kind: EngineType) -> frozenset[Ability]:
         case EngineType.LOCAL:
             from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 
-            if os.geteuid() != 0:
-                return LocalBackend.abilities - {Ability.IMAGES}
-            return LocalBackend.abilities
+            return _with_images_of_root(LocalBackend.abilities)
+
+
+def _with_images_of_root(abilities: frozenset[Ability]) -> frozenset[Ability]:
+    return abilities - {Ability.IMAGES} if os.geteuid() else abilities
 
 
 def _real_devices(nodes: Sequence[Node]) -> dict[str, tuple[NodeId, DeviceIndex]]:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -181,3 +182,23 @@ def test_the_store_shares_layers_and_forgets_what_nobody_uses(
     until(lambda: not service.get("/v1/images")[0]["in_use"], "the image to be free")
     assert service.allot("image", "rm", f"{registry.host}/on-1:1").returncode == 0
     assert list((service.state / "images/layers").iterdir()) == []
+
+
+def test_a_disk_that_can_be_no_upper_part_is_told_at_submission(
+    reachable: Path, registry: Registry
+) -> None:
+    registry.push("bb", [busybox()])
+    place = reachable / "place"
+    layers = [reachable / name for name in ("lower", "upper", "work")]
+    for each in (place, *layers):
+        each.mkdir()
+    options = "lowerdir={},upperdir={},workdir={}".format(*layers)
+    mount = ["mount", "-t", "overlay", "overlay", "-o", options, str(place)]
+    subprocess.run(mount, check=True)
+    try:
+        with a_service(place) as service:
+            why = service.refused(f"{registry.host}/bb:1", "ann")
+            assert "on a disk that cannot take what tasks write into images" in why
+            assert not (service.state / "run/overlay").exists()
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)

@@ -1,5 +1,6 @@
 """Pilots of an ordinary user: the service, what holds the nodes, and tasks are all its own."""
 
+import json
 import os
 import pwd
 import signal
@@ -47,6 +48,13 @@ def test_pilots_and_tasks_run_as_the_user(cluster: OfAUser) -> None:
     assert all(owner(pid) == USER for pid in processes(str(cluster.state)))
     cluster.allot("cancel", str(job))
     cluster.wait_for(job, "cancelled")
+
+
+def test_a_job_with_an_image_is_refused(cluster: OfAUser) -> None:
+    status, told = cluster.ask("POST", "/v1/jobs", shell("true", image="127.0.0.1:9/bb:1"))
+    assert status == 501, told
+    assert "No engine here can run it in an image" in json.dumps(told)
+    assert "images need a service of root's" in json.dumps(told)
 
 
 def test_a_job_is_suspended_goes_on_and_is_entered(cluster: OfAUser) -> None:

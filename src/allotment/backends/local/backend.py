@@ -56,6 +56,8 @@ from allotment.service.ports import (
 log = structlog.get_logger("allot.local")
 
 LOOK_EVERY_S = 3.0
+MOST_UNSTARTED = 1000
+"""Of so many tasks that had no process it is remembered how they ended."""
 ENTER = "allotment.backends.local.runner.enter"
 ROLE = "task"
 """Tasks are numbered over all roles, so their folders all have this one role."""
@@ -80,6 +82,8 @@ class LocalBackend:
         """Of those, what was stopped meanwhile, and for what."""
         self._launching: set[TaskKey] = set()
         """Of those, whose image is there: what was begun is not broken off."""
+        self._unstarted: dict[TaskKey, TaskReport] = {}
+        """How tasks ended that had no process: nothing is on disk of them."""
         self._held: dict[TaskKey, int] = {}
         """Descriptors that keep images in the store until their tasks do it themselves."""
         self.isolation: Mapping[str, object] = {}
@@ -105,8 +109,11 @@ class LocalBackend:
         (self._state_dir / layout.RUN).mkdir(mode=0o700, exist_ok=True)
         told = await self._launcher.hello()
         self.isolation = told
+        missing = told.get("missing", {})
+        why = missing.get("images", "")
         if told.get("namespaces") != "own":
-            why = told.get("missing", {}).get("own", "namespaces cannot be made")
+            why = missing.get("own", "namespaces cannot be made")
+        if why:
             self._no_images = f"No image can be run on this machine: {why}."
         if self._images is not None:
             await self._images.start()
@@ -162,6 +169,7 @@ class LocalBackend:
         elif self._read(task.key) is not None:
             self._look_at(task.key)
         elif task.key not in self._preparing:
+            self._unstarted.pop(task.key, None)
             self._live.add(task.key)
             made = self._translate(gang, task)
             work = self._bring_image(task.key, made, gang.image_wish, gang.named)
@@ -196,7 +204,7 @@ class LocalBackend:
             told = Exit(platform_error=trouble.cause)
             self._never_started(key, told, trouble.diagnosis())
         except Exception as error:
-            if not isinstance(error, BackendError):
+            if not isinstance(error, BackendError | Rejected):
                 log.exception("a task with an image could not be started", task=str(key))
             self._never_started(key, Exit(platform_error=str(error)), None)
         finally:
@@ -221,6 +229,9 @@ class LocalBackend:
         self._let_image_go(key)
         cause = self._stopped.get(key)
         report = TaskReport(key, Seen.ENDED, exit=told, diagnosis=why, stopped_for=cause)
+        while len(self._unstarted) >= MOST_UNSTARTED:
+            del self._unstarted[next(iter(self._unstarted))]
+        self._unstarted[key] = report
         self._sink(report)
 
     def _let_image_go(self, key: TaskKey) -> None:
@@ -257,7 +268,9 @@ class LocalBackend:
     async def observe(self, keys: Sequence[TaskKey]) -> Sequence[TaskReport]:
         found: list[TaskReport] = []
         for key in keys:
-            report = self._read(key)
+            report = self._read(key) or self._unstarted.get(key)
+            if report is None and key in self._preparing:
+                report = TaskReport(key, Seen.UNKNOWN)
             if report is not None:
                 found.append(report)
                 if report.seen is not Seen.ENDED:

@@ -19,10 +19,18 @@ import uvloop
 
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.device_watch import Known
+from allotment.backends.local.images.images import Images
 from allotment.backends.local.machine import SHARED_FILES, DeviceFiles, real_devices
 from allotment.backends.pilot.door import ADDRESS
 from allotment.backends.pilot.fence import LEFT, REFUSED
 from allotment.backends.pilot.file_messages import FileOp
+from allotment.backends.pilot.image_messages import (
+    ImageOp,
+    ImagesTold,
+    ListImages,
+    RemoveImage,
+    WarmImage,
+)
 from allotment.backends.pilot.messages import (
     PROTOCOL,
     Answer,
@@ -54,7 +62,7 @@ from allotment.backends.pilot.messages import (
     packed,
 )
 from allotment.backends.pilot.node_files import NodeFiles
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.health import HealthReport
 from allotment.model.ids import NodeId
 from allotment.model.reports import TaskReport
@@ -62,6 +70,8 @@ from allotment.service.ports import GangLaunch, Report
 
 DIAL_S = 10.0
 LOOK_EVERY_S = 15.0
+IMAGES_S = 30.0
+"""For what a service asks of images: shorter than it waits for any answer."""
 LEASE_EVERY_S = 5.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 2.0
 HERE = NodeId(0)
@@ -90,7 +100,9 @@ class Agent:
             if not found
             else {int(device.index): (*paths, *SHARED_FILES) for device, paths in found}
         )
-        self._backend = LocalBackend(folder, self._files)
+        self._image_bytes = 0
+        images = Images(folder, lambda: self._image_bytes) if os.geteuid() == 0 else None
+        self._backend = LocalBackend(folder, self._files, images)
         self._files_of_jobs = NodeFiles(folder, self._backend)
         if found:
             known: Known = {device.uuid: (HERE, device.index) for device, _ in found}
@@ -222,15 +234,18 @@ class Agent:
                 return self._backend.read_log(key, stream, offset, size)
             case Uses(keys):
                 return self._backend.uses(keys)
-            case Launch(gang):
-                return self._launch(gang)
+            case Launch(gang, image_bytes):
+                return self._launch(gang, image_bytes)
             case _:
                 return self._order(op)
 
-    async def _launch(self, gang: GangLaunch) -> object:
+    async def _launch(self, gang: GangLaunch, image_bytes: int) -> object:
+        self._image_bytes = image_bytes
         return list((await self._backend.launch(gang)).items())
 
-    def _order(self, op: OpenBarrier | Stop | Freeze | Thaw | FileOp) -> Awaitable[object]:
+    def _order(
+        self, op: OpenBarrier | Stop | Freeze | Thaw | FileOp | ImageOp
+    ) -> Awaitable[object]:
         backend = self._backend
         match op:
             case OpenBarrier(keys):
@@ -241,8 +256,29 @@ class Agent:
                 return backend.freeze(key)
             case Thaw(key):
                 return backend.thaw(key)
+            case ListImages() | WarmImage() | RemoveImage():
+                return self._images(op)
             case _:
                 return self._files_of_jobs.do(op)
+
+    async def _images(self, op: ImageOp) -> ImagesTold:
+        try:
+            # A registry or a disk that is slow is no silent node.
+            async with asyncio.timeout(IMAGES_S):
+                match op:
+                    case ListImages(uid):
+                        return ImagesTold(tuple(await self._backend.image_rows(uid)))
+                    case WarmImage(wish, image_bytes):
+                        self._image_bytes = image_bytes
+                        await self._backend.warm_image(wish)
+                    case RemoveImage(image):
+                        await self._backend.remove_image(image)
+        except Rejected as error:
+            return ImagesTold((), error.code.value, error.message, error.hint)
+        except TimeoutError:
+            why = f"Node {self._note.node} did not get an answer in {IMAGES_S:.0f} s."
+            return ImagesTold((), Code.UNAVAILABLE.value, why, "Try again.")
+        return ImagesTold()
 
     async def _leave(self) -> None:
         """Agree to end, if nothing runs here. Raises BackendError."""

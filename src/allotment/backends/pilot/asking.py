@@ -32,10 +32,10 @@ async def observe(link: Link, keys: Collection[TaskKey]) -> list[TaskReport]:
     return [possible(report) for report in told if report.key in asked]
 
 
-async def launch(link: Link, gang: GangLaunch) -> Refused:
+async def launch(link: Link, gang: GangLaunch, image_bytes: int) -> Refused:
     """Start tasks; return which are refused, and why. Raises BackendError."""
     asked = {task.key for task in gang.tasks}
-    told = await link.call(m.Launch(gang), list[tuple[TaskKey, str]])
+    told = await link.call(m.Launch(gang, image_bytes), list[tuple[TaskKey, str]])
     return {key: why[:MOST_WORDS] for key, why in told if key in asked}
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from allotment.backends.local.images.images import Images
+from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.pilot import asking
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot import messages as m
@@ -27,6 +29,7 @@ from allotment.backends.pilot.gres import files_of
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.node_images import NodeImages
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.request import own_folder
 from allotment.backends.pilot.squeue import PilotRow, cancel_named, others_wait, rows
@@ -35,6 +38,7 @@ from allotment.backends.slurm.finding import Finder
 from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
+from allotment.model.diagnosis import Exit
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.health import HealthReport
@@ -43,9 +47,11 @@ from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.forever import forever
+from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
     DeviceUse,
     GangLaunch,
+    ImageWish,
     LogChunk,
     Refused,
     Report,
@@ -78,11 +84,12 @@ class PilotBackend:
 
     Those `divided` have cells of a part of them, whose tasks must see no other's devices. A
     node without tasks is given back to Slurm after `idle_s`, or sooner if others wait. A
-    runner that hears nothing of a service for `lease_s` ends its tasks and itself.
+    runner that hears nothing of a service for `lease_s` ends its tasks and itself. `images`
+    asks registries; without it there are no images.
     """
 
     name = "pilot"
-    abilities = frozenset(Ability) - {Ability.IMAGES, Ability.PMI, Ability.MPIRUN}
+    abilities = frozenset(Ability) - {Ability.PMI, Ability.MPIRUN}
 
     def __init__(  # noqa: PLR0913 - one a setting
         self,
@@ -92,6 +99,7 @@ class PilotBackend:
         *,
         divided: Callable[[], Collection[NodeId]] = tuple,
         disk: str = "",
+        images: Images | None = None,
         idle_s: float = IDLE_S,
         lease_s: float = LEASE_S,
     ) -> None:
@@ -100,6 +108,9 @@ class PilotBackend:
         self._nodes = nodes
         self._divided = divided
         self._idle_s, self._lease_s = idle_s, lease_s
+        if images is None:
+            self.abilities = self.abilities - {Ability.IMAGES}
+        self._images = NodeImages(images, self._links_up)
         self._disk = disk
         self._disks: NodeDisks | None = None
         self._launching: set[TaskKey] = set()
@@ -243,8 +254,14 @@ class PilotBackend:
         self._settle(hold, keys, told)
 
     def _settle(self, hold: Hold, keys: Iterable[TaskKey], told: Iterable[TaskReport]) -> None:
-        """Forget tasks that their runner does not know: orders that did not arrive."""
+        """Forget tasks that their runner does not know: orders that did not arrive.
+
+        Or that arrived, and were lost with a runner while it fetched their image.
+        """
         for key in set(keys) - {report.key for report in told} - self._launching:
+            if key in hold.coming:
+                self._hear(hold, _lost(key, "its runner ended while its image was fetched"))
+                continue
             hold.book.unask(key)
             if not hold.has(key):
                 hold.ended(key)
@@ -258,6 +275,8 @@ class PilotBackend:
         if where is None or where.node.name != hold.node.name:
             return  # A runner knows nothing of other nodes' tasks.
         report = asking.possible(report)
+        if report.seen is not Seen.UNKNOWN:
+            hold.coming.discard(report.key)
         with contextlib.suppress(OSError):
             hold.book.hear(report)
         if report.seen is Seen.ENDED:
@@ -333,7 +352,9 @@ class PilotBackend:
     async def _lose(self, hold: Hold, why: str) -> None:
         """A node's pilot is over: tell what became of its tasks, which all are over too."""
         keys = tuple(hold.live)
-        for report in await self._look_behind(hold, keys):
+        told = await self._look_behind(hold, keys)
+        unseen = hold.coming.difference(report.key for report in told)
+        for report in (*told, *(_lost(key, why) for key in unseen)):
             if report.exit is not None and report.exit.lost:
                 exit_ = msgspec.structs.replace(report.exit, platform_error=why)
                 report = msgspec.structs.replace(report, exit=exit_)
@@ -377,6 +398,11 @@ class PilotBackend:
 
     async def launch(self, gang: GangLaunch) -> Refused:
         """Start each task on its node, once all the nodes are held."""
+        try:
+            gang = await self._images.with_login(gang)
+        except ImageTrouble as trouble:
+            self._never_launched(gang, trouble)
+            return {}
         refused: dict[TaskKey, str] = {}
         by_hold: dict[Hold, list[TaskLaunch]] = {}
         for task in gang.tasks:
@@ -409,7 +435,7 @@ class PilotBackend:
         try:
             for key in keys:
                 hold.book.ask(key, gang.log_bytes)
-            answer = await asking.launch(link, gang)
+            answer = await asking.launch(link, gang, self._images.room)
         except EngineAway:
             raise
         except (BackendError, OSError) as error:
@@ -418,7 +444,15 @@ class PilotBackend:
             self._launching.difference_update(keys)
         if answer:
             self._settle(hold, answer, await asking.observe(link, answer.keys()))
+        if gang.image_wish is not None:
+            hold.coming.update(key for key in keys if key in hold.live and key not in answer)
         return answer
+
+    def _never_launched(self, gang: GangLaunch, trouble: ImageTrouble) -> None:
+        """Report what the image of a gang kept from being launched."""
+        told, why = Exit(platform_error=trouble.cause), trouble.diagnosis()
+        for task in gang.tasks:
+            self._sink(TaskReport(task.key, Seen.ENDED, exit=told, diagnosis=why))
 
     def _not_given(self, hold: Hold) -> str:
         row = self._rows[hold.job_name]
@@ -611,6 +645,26 @@ class PilotBackend:
             raise BackendError(f"the node of task {key} is not held")
         return enter_argv(hold, key, argv)
 
+    # ── images ──────────────────────────────────────────────────────────────────────────
+
+    def _links_up(self) -> Sequence[Link]:
+        return [hold.link for hold in self._holds.values() if hold.link is not None]
+
+    async def resolve_image(self, wish: ImageWish) -> str:
+        return await self._images.resolve(wish)
+
+    async def inspect_image(self, wish: ImageWish) -> ImageView:
+        return await self._images.inspect(wish)
+
+    async def warm_image(self, wish: ImageWish) -> ImageView:
+        return await self._images.warm(wish)
+
+    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+        return await self._images.rows(uid)
+
+    async def remove_image(self, image: str) -> None:
+        await self._images.remove(image)
+
     # ── use ─────────────────────────────────────────────────────────────────────────────
 
     async def uses(self, keys: Sequence[TaskKey]) -> Sequence[TaskUse]:
@@ -632,6 +686,10 @@ class PilotBackend:
             with contextlib.suppress(BackendError):
                 found[node.id] = await asking.device_uses(link, node)
         return found
+
+
+def _lost(key: TaskKey, why: str) -> TaskReport:
+    return TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=why))
 
 
 async def _those_that_answer(asked: list[Any]) -> list[Any]:

@@ -81,6 +81,8 @@ class Hold:
         self._prefix = prefix
         self._partition = partition
         self.live: set[TaskKey] = set()
+        self.coming: set[TaskKey] = set()
+        """Tasks that its runner took, and has said nothing of: their image comes first."""
         self.link: Link | None = None
         self.up = asyncio.Event()
         self.is_configured = True
@@ -131,6 +133,7 @@ class Hold:
     def ended(self, key: TaskKey) -> None:
         """Note that a task is over."""
         self.live.discard(key)
+        self.coming.discard(key)
         self._busy = monotonic()
 
     def want(self) -> None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from allotment.backends.pilot.file_messages import FileOp
+from allotment.backends.pilot.image_messages import ImageOp
 from allotment.model.health import HealthReport
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import Millis
@@ -18,7 +19,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import TaskReport
 from allotment.service.ports import GangLaunch
 
-PROTOCOL = 2
+PROTOCOL = 3
 LONGEST_HELLO = 16 * 1024
 LONGEST = 64 << 20
 _LENGTH = struct.Struct(">I")
@@ -115,6 +116,8 @@ class Launch(msgspec.Struct, frozen=True, tag="launch"):
     """
 
     gang: GangLaunch
+    image_bytes: int = 0
+    """How much the images may have that the node keeps."""
 
 
 class OpenBarrier(msgspec.Struct, frozen=True, tag="open_barrier"):
@@ -190,6 +193,7 @@ Op = (
     | Leave
     | Ping
     | FileOp
+    | ImageOp
 )
 
 

@@ -25,6 +25,8 @@ def basic_of(wish: ImageWish, registry: str) -> str:
 
     Raises ImageTrouble where the file cannot be used.
     """
+    if wish.login is not None:
+        return wish.login
     helpers = ""
     for name in _FILES:
         text = _read(f"{wish.home.rstrip('/')}/{name}", wish)

@@ -80,7 +80,7 @@ class Images:
 
     def __init__(self, state_dir: Path, limit: Callable[[], int]) -> None:
         self._store = Store(state_dir)
-        self._limit = limit
+        self.limit = limit
         self._asking = Threads("registry", each=4, total=16)
         self._fetching = Threads("images", each=1, total=3)
         self._reading = Threads("store", each=2, total=4)
@@ -158,6 +158,20 @@ class Images:
                 f"The registry of {wish.reference} did not answer in {PATIENCE_S:.0f} s.",
             ) from None
 
+    async def with_login(self, wish: ImageWish) -> ImageWish:
+        """Return the wish with what its user logs in with, for another machine to ask with.
+
+        Raises ImageTrouble.
+        """
+        registry = parse(wish.reference).registry
+        look = partial(basic_of, wish, registry)
+        try:
+            login = await self._asking.run(_uid(wish), look, PATIENCE_S)
+        except TimeoutError:
+            why = f"The home of {wish.user}, where its passwords are, does not answer."
+            raise ImageTrouble(Kind.AWAY, why) from None
+        return msgspec.structs.replace(wish, login=login)
+
     # ── running ─────────────────────────────────────────────────────────────────────
 
     async def ready(self, wish: ImageWish) -> Ready:
@@ -229,7 +243,7 @@ class Images:
             shared.began = time.time()
             found = await self._look(exact, wish)
             registry = await self._ask(wish, partial(_registry, exact, wish))
-            shared.fetch = fetch = Fetch(self._store, registry, found, self._limit())
+            shared.fetch = fetch = Fetch(self._store, registry, found, self.limit())
             if shared.waiting <= 0:
                 raise Stopped
 

@@ -2,11 +2,15 @@
 
 import os
 import signal
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from allotment.backends.local.runner import hierarchy, libc, mounts, procfs, scratch
+from allotment.rights.removing import remove
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_TRIED: Final = "run/overlay"
 _PLACES: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 
 
@@ -47,6 +51,8 @@ class Host:
         self.namespaces = "bwrap" if self.bwrap else "none"
         if own_namespaces_work(state_dir, self.devices, self.missing):
             self.namespaces = "own"
+            if problem := _said_by(partial(_try_overlay, state_dir)):
+                self.missing["images"] = problem
         self.scratch_root, self.scratch = "", -1
         self.stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self.home = os.open(".", _FOLDER)
@@ -85,30 +91,66 @@ def own_namespaces_work(
     if os.geteuid() != 0:
         missing["own"] = "only root makes namespaces without help"
         return False
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _try_and_exit(mounts.View(state_dir, devices, (), (), (), ()), write_end)
-    os.close(write_end)
-    problem = os.read(read_end, 4000).decode(errors="replace")
-    os.close(read_end)
-    os.waitpid(pid, 0)
+    problem = _said_by(
+        partial(_try_namespaces, mounts.View(state_dir, devices, (), (), (), ()))
+    )
     if problem:
         missing["own"] = problem
     return not problem
 
 
-def _try_and_exit(view: mounts.View, write_end: int) -> None:
-    try:
-        libc.unshare(libc.CLONE_NEWPID)
-        pid = os.fork()
-        if pid == 0:
-            libc.die_with_parent(signal.SIGKILL)
-            libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
-            mounts.build(view)
+def _said_by(attempt: Callable[[], None]) -> str:
+    """Try something in a child; return what keeps it from working, '' where it does."""
+    read_end, write_end = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            attempt()
+        except BaseException as error:  # noqa: BLE001 - a forked child must not go on
+            os.write(write_end, str(error).encode()[:4000])
+        finally:
             os._exit(0)
-        os.waitpid(pid, 0)
-    except BaseException as error:  # noqa: BLE001 - a forked child must not go on
-        os.write(write_end, str(error).encode()[:4000])
+    os.close(write_end)
+    problem = os.read(read_end, 4000).decode(errors="replace")
+    os.close(read_end)
+    os.waitpid(pid, 0)
+    return problem
+
+
+def _try_namespaces(view: mounts.View) -> None:
+    libc.unshare(libc.CLONE_NEWPID)
+    if said := _said_by(partial(_try_mounts, view)):
+        raise OSError(said)
+
+
+def _try_mounts(view: mounts.View) -> None:
+    libc.die_with_parent(signal.SIGKILL)
+    libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
+    mounts.build(view)
+
+
+def _try_overlay(state_dir: str) -> None:
+    """Mount an overlay as a task with an image has it, and leave nothing behind."""
+    folder = f"{state_dir}/{_TRIED}"
+    remove(None, folder)
+    os.mkdir(folder, 0o700)
+    try:
+        for name in ("lower", "upper", "work", "root"):
+            os.mkdir(f"{folder}/{name}")
+        libc.unshare(libc.CLONE_NEWNS)
+        libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
+        os.chdir(folder)  # A path may have a comma or a colon in it.
+        flags = libc.MS_NOSUID | libc.MS_NODEV
+        options = "lowerdir=lower,upperdir=upper,workdir=work"
+        try:
+            libc.mount("overlay", "root", "overlay", flags, options)
+            with open("root/written", "w", encoding="utf-8"):
+                pass
+            libc.unmount("root")
+        except OSError as error:
+            why = os.strerror(error.errno or 0)
+            text = f"{state_dir} is on a disk that cannot take what tasks write into images"
+            raise OSError(f"{text} (overlay: {why})") from error
     finally:
-        os._exit(0)
+        os.chdir("/")
+        remove(None, folder)

@@ -1,0 +1,180 @@
+"""Images on the nodes of an engine: each fetches what runs there, into a store of its own.
+
+The service asks the registry what a name means, and whether its user may have it. Passwords
+are read where the users' homes are, and go to a node with what is to be started there.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from allotment.backends.local.images.images import Images
+from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.backends.pilot import image_messages as im
+from allotment.backends.pilot.asking import MOST
+from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.messages import Isolation
+from allotment.model.engines import Ability
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.service.abilities import INSTEAD
+from allotment.service.image_view import ImageRow, ImageView
+from allotment.service.ports import GangLaunch, ImageWish
+
+MOST_WORDS = 500
+MOST_ROWS = 10_000
+"""Of what one node says that it has."""
+NOBODY = "No node is held now, and each keeps its own images."
+WHEN_HELD = "A node is held while jobs run there; it fetches what they need by itself."
+
+
+class NodeImages:
+    """Asks registries, and the nodes that are held. Without `images` all is refused."""
+
+    def __init__(self, images: Images | None, links: Callable[[], Sequence[Link]]) -> None:
+        self._images = images
+        self._links = links
+
+    @property
+    def room(self) -> int:
+        """How many bytes a node may keep."""
+        return self._images.limit() if self._images is not None else 0
+
+    async def with_login(self, gang: GangLaunch) -> GangLaunch:
+        """Return a launch with what its image is asked for. Raises ImageTrouble."""
+        if gang.image_wish is None or self._images is None:
+            return gang
+        wish = await self._images.with_login(gang.image_wish)
+        return msgspec.structs.replace(gang, image_wish=wish)
+
+    async def resolve(self, wish: ImageWish) -> str:
+        """Return the name with its present digest. Raises Rejected."""
+        links = self._links()
+        if links and not any(_can(link) for link in links):
+            why = "; ".join(dict.fromkeys(_why_not(link) for link in links))
+            hint = "An administrator can put the engine's `folder` on the nodes' own disks."
+            raise Rejected(
+                Code.NOT_SUPPORTED, f"No node that is held runs images: {why}.", hint
+            )
+        return await self._asking().resolve(wish)
+
+    async def inspect(self, wish: ImageWish) -> ImageView:
+        """Return what an image consists of; it is here once all held nodes have it.
+
+        Raises Rejected.
+        """
+        view = await self._asking().inspect(wish)
+        links = self._links()
+        told = await self._ask(links, im.ListImages(None)) if links else []
+        if not told or not all(_has(each, view) for each in told):
+            return view
+        return msgspec.structs.replace(view, is_here=True, to_fetch=0)
+
+    async def warm(self, wish: ImageWish) -> ImageView:
+        """Have all nodes that are held fetch an image. Raises Rejected."""
+        images = self._asking()
+        exact = msgspec.structs.replace(wish, reference=await images.resolve(wish))
+        try:
+            exact = await images.with_login(exact)
+        except ImageTrouble as trouble:
+            raise trouble.refusal() from trouble
+        for told in await self._ask(self._up(), im.WarmImage(exact, self.room)):
+            _check(told)
+        return await self.inspect(exact)
+
+    async def rows(self, uid: int | None) -> Sequence[ImageRow]:
+        """List what any held node keeps. Raises Rejected."""
+        self._asking()
+        found: dict[tuple[str, str], ImageRow] = {}
+        for told in await self._ask(self._links(), im.ListImages(uid)):
+            for row in told.rows[:MOST_ROWS]:
+                if not _can_be(row):
+                    continue
+                key = row.image, row.digest
+                found[key] = _both(found[key], row) if key in found else row
+        return list(found.values())
+
+    async def remove(self, image: str) -> None:
+        """Remove an image from all nodes that are held. Raises Rejected."""
+        self._asking()
+        told = await self._ask(self._up(), im.RemoveImage(image))
+        for each in told:
+            if each.code != Code.NOT_FOUND.value:
+                _check(each)
+        if all(each.code for each in told):
+            _check(told[0])
+
+    def _asking(self) -> Images:
+        if self._images is None:
+            why = "Images need a service that is root's; this one is not."
+            raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
+        return self._images
+
+    def _up(self) -> Sequence[Link]:
+        if links := self._links():
+            return links
+        raise Rejected(Code.UNAVAILABLE, NOBODY, WHEN_HELD)
+
+    async def _ask(self, links: Sequence[Link], op: im.ImageOp) -> list[im.ImagesTold]:
+        """Return the answers of the nodes that give one. Raises Rejected where none does."""
+        answers = await asyncio.gather(
+            *(link.call(op, im.ImagesTold) for link in links), return_exceptions=True
+        )
+        told = [each for each in answers if isinstance(each, im.ImagesTold)]
+        for each in answers:
+            if not isinstance(each, im.ImagesTold | BackendError):
+                raise each
+            if isinstance(each, BackendError) and not told:
+                raise Rejected(Code.UNAVAILABLE, f"{each}.", "Try again.") from each
+        return told
+
+
+def why_no_images(isolation: Isolation) -> str:
+    """Return why a node runs no images; '' where it does."""
+    if isolation.uid:
+        return "its pilot is not root's"
+    if isolation.namespaces != "own":
+        return isolation.missing.get("own", "namespaces cannot be made")[:MOST_WORDS]
+    return isolation.missing.get("images", "")[:MOST_WORDS]
+
+
+def _why_not(link: Link) -> str:
+    isolation = link.hello.isolation
+    return (
+        why_no_images(isolation)
+        if isolation is not None
+        else "its pilot does not say what it can"
+    )
+
+
+def _can(link: Link) -> bool:
+    return not _why_not(link)
+
+
+def _has(told: im.ImagesTold, view: ImageView) -> bool:
+    return any(row.digest == view.digest for row in told.rows)
+
+
+def _can_be(row: ImageRow) -> bool:
+    """Whether what a node says can be: it may be in the hands of somebody else."""
+    numbers = row.bytes, row.alone, row.used_at
+    return len(row.image) <= MOST_WORDS and all(0 <= each <= MOST for each in numbers)
+
+
+def _both(one: ImageRow, other: ImageRow) -> ImageRow:
+    """Return what is said of an image that is on two nodes."""
+    return msgspec.structs.replace(
+        one,
+        bytes=max(one.bytes, other.bytes),
+        alone=max(one.alone, other.alone),
+        used_at=max(one.used_at, other.used_at),
+        in_use=one.in_use or other.in_use,
+    )
+
+
+def _check(told: im.ImagesTold) -> None:
+    """Raise what a node refused."""
+    if told.code:
+        known = told.code in {code.value for code in Code}
+        code = Code(told.code) if known else Code.UNAVAILABLE
+        raise Rejected(code, told.message[:MOST_WORDS], told.hint[:MOST_WORDS])
