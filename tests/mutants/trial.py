@@ -2,7 +2,7 @@
 
 First every test runs on the sources as they are: which mutants does it reach, and how long does
 it take? Then each mutant gets a fork of the process, in which the tests that reach it run, the
-quickest first, until one fails.
+quickest first, until one fails. Tests of other packages come later.
 """
 
 import gc
@@ -24,8 +24,12 @@ from hypothesis import HealthCheck, Phase, settings
 from tests.mutants.exchange import compiled, exchange, marked, observe
 from tests.mutants.mutate import Mutant
 
-LONGEST_S = 45
+LONGEST_S = 120
 """Of processor time. A mutant that lives so long counts as alive."""
+FAR = 5
+"""A test of another package has its turn as if it took so many times as long."""
+NEAR = ("tests/golden/corpus/", "tests/property/")
+"""Tests that look at all that is decided."""
 HANGS_S = 10
 """So much longer than ten times its usual time, and a test counts as one that never ends."""
 MOST_BYTES = 6 << 30
@@ -49,10 +53,14 @@ class Drawn(NamedTuple):
     path: Path
     mutant: Mutant
 
+    @property
+    def file(self) -> str:
+        """The way to the file from the top package."""
+        return "/".join(self.path.parts[self.path.parts.index("allotment") + 1 :])
+
     def __str__(self) -> str:
-        package = "/".join(self.path.parts[self.path.parts.index("allotment") + 1 :])
         before, after = (" ".join(text.split()) for text in self.mutant[1:3])
-        return f"{package}:{self.mutant.line}: {before}  →  {after}"
+        return f"{self.file}:{self.mutant.line}: {before}  →  {after}"
 
 
 class Verdict(NamedTuple):
@@ -103,7 +111,7 @@ class Trial:
         self._failed.clear()
         gc.collect()
         for drawn, reaching in zip(self._drawn, tests, strict=True):
-            self.verdicts.append(self._tried(drawn, sorted(reaching, key=_seconds)))
+            self.verdicts.append(self._tried(drawn, sorted(reaching, key=_turn(drawn))))
             print(self.verdicts[-1], flush=True)
         return True
 
@@ -176,8 +184,14 @@ def _marked(path: Path, drawn: Sequence[Drawn]) -> CodeType:
     return marked(path, path.read_text(), places)
 
 
-def _seconds(reaching: Reaching) -> float:
-    return reaching.seconds
+def _turn(drawn: Drawn) -> Callable[[Reaching], float]:
+    """Return what orders the tests that reach a mutant."""
+    near = (*NEAR, f"tests/unit/{drawn.file.split('/')[0]}/")
+
+    def turn(reaching: Reaching) -> float:
+        return reaching.seconds * (1 if reaching.item.nodeid.startswith(near) else FAR)
+
+    return turn
 
 
 def _run(item: pytest.Item, following: pytest.Item | None, caches: Sequence[Clear]) -> None:

@@ -68,7 +68,7 @@ class _Leaf:
         self.first = next(self._walk, None)
 
 
-class _Rescaled:
+class Rescaled:
     """The parts of one claimant: each with its level, its share by weight, and its shares.
 
     O(log parts) amortised for what changes while the least rises; O(parts) where it falls.
@@ -142,7 +142,7 @@ class _Inner:
 
     __slots__ = ("counted", "first", "heap", "path", "shared")
 
-    def __init__(self, path: Path, *, shared: bool, counted: _Rescaled | None) -> None:
+    def __init__(self, path: Path, *, shared: bool, counted: Rescaled | None) -> None:
         self.path = path
         self.shared = shared
         """Whether its parts are compared by a rule."""
@@ -194,7 +194,7 @@ class _Tree:
         known = self._known.get(path)
         if known is None:
             parts = self._claimants.parts(path)
-            counted = None if parts is None else _Rescaled()
+            counted = None if parts is None else Rescaled()
             shared = self._claimants.shared(path)
             known = self._known[path] = _Inner(path, shared=shared, counted=counted)
             for part in parts or ():

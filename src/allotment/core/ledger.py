@@ -237,8 +237,7 @@ class NodeBook:
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
-            if before < 0 or after < 0:
-                self.awaited += (after < 0) - (before < 0)
+            self.awaited += (after < 0) - (before < 0)
             if (before == DEVICE or after == DEVICE) and index not in self.bad:
                 step = (after == DEVICE) - (before == DEVICE)
                 more += step

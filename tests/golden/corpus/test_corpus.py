@@ -8,7 +8,7 @@ import pytest
 
 from tests.golden.corpus.record import HISTORIES, digest, recorded
 
-BLOCK = 50
+BLOCK = 5
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, BLOCK))

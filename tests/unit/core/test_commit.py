@@ -1,11 +1,17 @@
 """What the committer refuses, whoever proposes it."""
 
 import pytest
+from msgspec.structs import replace
 
 from allotment.core.commit import refusal
-from allotment.core.plan import Place
-from allotment.model.ids import NodeId
+from allotment.core.gang import ReservedPlace
+from allotment.core.plan import Place, Resume
+from allotment.core.trial import Trial
+from allotment.model import commands as c
+from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Slot
+from allotment.model.quantity import Resources
+from allotment.model.spec import Arch
 from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -118,3 +124,89 @@ def test_tasks_of_one_gang_do_not_hold_a_device_twice(
     slots = tuple(Slot(NodeId(0), (at,), round(1000 * gpus)) for at in (1, second))
     place = Place(Placement(number, slots, GUARANTEED))
     assert refusal(world.state.cluster, place, world.now) == why
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        (Arch.ANY, ""),
+        (Arch.X86_64, ""),
+        (Arch.ARM64, "node 0 has another architecture"),
+    ],
+)
+def test_a_task_goes_where_its_image_runs(wanted: Arch, why: str) -> None:
+    config = a_config(a_tenant("vision", 4), nodes=2)
+    other = replace(config.nodes[1], arch=Arch.ARM64)
+    world = World(replace(config, nodes=(config.nodes[0], other)))
+    number = world.submit(vision().gpus(1).arch(wanted))
+    place = Place(Placement(number, (Slot(NodeId(0), (1,), 1000),), GUARANTEED))
+    assert refusal(world.state.cluster, place, world.now) == why
+
+
+def a_suspended_owner() -> tuple[World, JobId, JobId]:
+    """A gang that is owed its devices again, which a borrower has now."""
+    world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4)))
+    owner, other = world.submit(vision().gpus(4)), world.submit(nlp().gpus(4))
+    world.cycle()
+    for job in (owner, other):
+        world.runs(job)
+    world.do(c.SuspendJob(owner))
+    borrower = world.submit(nlp().gpus(4))
+    world.cycle()
+    world.runs(borrower)
+    world.do(c.ResumeJob(owner))
+    world.cycle()
+    return world, owner, borrower
+
+
+def test_a_gang_goes_on_in_a_reserved_place_once_that_is_empty() -> None:
+    world, owner, borrower = a_suspended_owner()
+    cluster, resume = world.state.cluster, Resume(owner, GUARANTEED, reserved=True)
+    assert owner in cluster.reserved
+    assert refusal(cluster, resume, world.now) == "its devices are not free yet"
+    world.ends(borrower, 143)
+    assert refusal(cluster, resume, world.now) == ""
+    with Trial(cluster) as trial:
+        trial.unreserve(owner)
+        assert refusal(cluster, resume, world.now) == "its devices are not free yet"
+
+
+def test_a_gang_goes_on_by_the_entitlement_that_it_has_and_where_its_devices_are_free() -> None:
+    world, owner, borrower = a_suspended_owner()
+    cluster = world.state.cluster
+    with Trial(cluster) as trial:
+        trial.unreserve(owner)
+        borrowed = Resume(owner, OPPORTUNISTIC)
+        assert refusal(cluster, borrowed, world.now) == "its tenant's share changed"
+        own = Resume(owner, GUARANTEED)
+        assert refusal(cluster, own, world.now) == "its devices are not free"
+    running = Resume(borrower, GUARANTEED)
+    assert refusal(cluster, running, world.now) == "the gang does not wait to go on"
+
+
+def test_a_promise_stands_while_its_tenants_share_does() -> None:
+    """To it comes what the victims of its own tenant hold of that, and of others nothing."""
+    world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4)))
+    own = [world.submit(vision().gpus(2)) for _ in range(2)]
+    others = world.submit(nlp().gpus(4))
+    world.cycle()
+    for job in (*own, others):
+        world.runs(job)
+    waiting = world.submit(vision().gpus(2))
+    cluster = world.state.cluster
+    slots, needs = cluster.gangs[own[1]].slots, cluster.gangs[own[1]].needs
+    for victims, stands in (((own[1],), True), ((others,), False), ((), False)):
+        place = ReservedPlace(waiting, slots, needs, GUARANTEED, victims)
+        assert cluster.guarantee.stands(place) is stands
+
+
+def test_a_place_beyond_a_cap_is_refused() -> None:
+    tenant = replace(a_tenant("vision", 4), per_user=Resources(gpu_milli=3000))
+    world = World(a_config(tenant))
+    world.submit(vision().gpus(2))
+    world.cycle()
+    for number, why in ((1, ""), (2, "user alice has all of gpu that it may")):
+        job = world.submit(vision().gpus(number))
+        slots = (Slot(NodeId(0), tuple(range(4, 4 + number)), 1000 * number),)
+        place = Place(Placement(job, slots, GUARANTEED))
+        assert refusal(world.state.cluster, place, world.now) == why

@@ -2,16 +2,19 @@
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from allotment.core.disruption import is_short, next_turn
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import HOUR, MINUTE, Millis
+from allotment.model.quantity import HOUR, MINUTE, Instant, Millis
 from allotment.model.tenancy import Config, Preempt, PreemptRules
 from tests.support.builders import POLICIES, JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import World
+from tests.unit.core.books import a_gang, a_standing
 from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns
 
 BOTH = pytest.mark.parametrize("cells", [True, False], ids=["cells", "counted"])
@@ -235,3 +238,19 @@ def test_losses_are_counted_only_where_they_are_bounded() -> None:
         start(world, urgent())
         assert world.state.cluster.placed.leaving.keys() <= set(victims)
         assert len(world.state.image().losses) == counted
+
+
+def test_the_next_turn_is_still_to_come() -> None:
+    rules = PreemptRules(starved_ms=Millis(60), short_ms=Millis(30))
+    waiting = replace(a_standing(1), queued_at=Instant(10), limit_ms=Millis(30))
+    gang = a_gang(replace(a_standing(2), since=Instant(20)))
+    for now, then in ((49, 50), (50, 80), (79, 80), (80, None)):
+        assert next_turn(rules, waiting, gang, Instant(now)) == then
+    long = replace(waiting, limit_ms=Millis(31))
+    assert next_turn(rules, long, gang, Instant(40)) == 80
+    assert next_turn(PreemptRules(), waiting, gang, Instant(0)) is None
+
+
+@pytest.mark.parametrize(("limit", "short"), [(-1, False), (0, True), (30, True), (31, False)])
+def test_a_short_job_promised_to_run_no_longer(limit: int, short: bool) -> None:
+    assert is_short(replace(a_standing(1), limit_ms=Millis(limit)), 30) is short

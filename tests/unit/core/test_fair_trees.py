@@ -1,7 +1,11 @@
 """Who comes next in a tree of queues that share, at every level of it."""
 
 import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
 
+from allotment.core.claimant import Shares
+from allotment.core.fair_order import Rescaled
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.ids import Actor
@@ -177,3 +181,43 @@ def test_what_an_inner_queue_used_is_known_after_a_restart() -> None:
         for name in ("train", "dev")
     )
     assert dev < train
+
+
+# ── what the parts of a claimant count for ──────────────────────────────────────────────
+
+FINE = 1 << 64
+PARTS = [("q", str(number)) for number in range(4)]
+
+
+def added_up(parts: dict[tuple[str, str], tuple[int, Shares]], least: int) -> Shares:
+    """Add up anew: a part ahead of the least counts for what would bring it level with that."""
+    even, ahead = [0] * 5, [0] * 5
+    for level, shares in parts.values():
+        for at, share in enumerate(shares):
+            if level > least:
+                ahead[at] += share * FINE // level
+            elif level:
+                even[at] += share
+    return tuple(e + a * least // FINE for e, a in zip(even, ahead, strict=True))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(PARTS), st.integers(0, 6), st.integers(0, 9), st.sampled_from(PARTS)
+        ),
+        max_size=25,
+    )
+)
+def test_what_parts_count_for_is_what_adding_up_anew_says(
+    steps: list[tuple[tuple[str, str], int, int, tuple[str, str]]],
+) -> None:
+    counted, parts, least = Rescaled(), dict[tuple[str, str], tuple[int, Shares]](), 0
+    for part, level, share, first in steps:
+        shares = (level, share, 0, 0, 0) if level else (0,) * 5
+        counted.put(part, level, shares)
+        parts[part] = (level, shares)
+        assert counted.shares() == added_up(parts, least)
+        counted.rise_to(first)
+        least = parts[first][0] if first in parts else 0
+        assert counted.shares() == added_up(parts, least)

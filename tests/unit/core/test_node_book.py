@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.core.ledger import NodeBook
+from allotment.core.ledger import Ledger, NodeBook
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, GIB, Resources
@@ -57,3 +57,20 @@ def test_a_host_is_short_of_what_is_promised_wanted_and_held(book: NodeBook, key
     assert book.host_short(part, part)
     assert not book.host_short(other, part), "it is not wanted"
     assert not book.host_short(part, other), "the other does not hold it"
+
+
+def test_of_a_broken_device_nothing_is_free_and_what_is_promised_counts() -> None:
+    ledger = Ledger((a_node(devices=2),))
+    ledger.set_bad(NodeId(0), frozenset({1}))
+    assert [ledger.free_milli(NodeId(0), index) for index in (0, 1)] == [DEVICE, 0]
+    ledger.books[NodeId(0)].change((0, 1), Resources(gpu_milli=4 * DEVICE), 1, -1)
+    assert [ledger.free_milli(NodeId(0), index) for index in (0, 1)] == [-DEVICE, -DEVICE]
+
+
+def test_whole_free_devices_are_counted_by_type() -> None:
+    alike = Ledger((a_node(0, 2, "A100"), a_node(1, 3, "A100")))
+    assert [alike.whole_free_of(kind) for kind in ("A100", "T4")] == [5, 0]
+    mixed = Ledger((a_node(0, 2, "A100"), a_node(1, 3, "T4")))
+    assert [mixed.whole_free_of(kind) for kind in ("A100", "T4", "V100")] == [2, 3, 0]
+    mixed.set_open(NodeId(1), False)
+    assert mixed.whole_free_of("T4") == 0

@@ -112,3 +112,13 @@ def test_who_is_not_in_line_may_be_taken_out_of_it() -> None:
     line.remove(JobId(1))
     assert not len(line)
     assert list(line.heads()) == []
+
+
+def test_the_first_of_a_shape_from_some_place_on_may_be_left_out() -> None:
+    line = in_line({job: (job, 1) for job in (1, 2, 3)})
+    keys = [line.key(JobId(job)) for job in (1, 2, 3)]
+    shape = a_shape(1)
+    assert line.first_of(shape, (), keys[0]) == keys[0]
+    assert line.first_of(shape, (), keys[1]) == keys[1]
+    assert line.first_of(shape, {JobId(1), JobId(2)}, keys[0]) == keys[2]
+    assert line.first_of(shape, {JobId(3)}, keys[2]) is None

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from allotment.core.memos import MOST, remember
 from allotment.core.timeline import FOREVER, Timeline, Want, choose
 from allotment.model.amounts import Vector
 from allotment.model.quantity import Instant
@@ -111,3 +112,17 @@ def test_so_they_are_where_all_devices_are_alike(
     assert timeline.earliest(wants, run, after) == slow
     fits = timeline.fits(wants, run, after)
     assert fits == (slow[1] if slow is not None and slow[0] == after else None)
+
+
+def test_of_a_kind_that_is_not_there_nothing_is_taken() -> None:
+    timeline = Timeline(Instant(0), {"a": 2})
+    timeline.take(3, 5, {"a": 1, "b": 4})
+    assert [timeline.at(Instant(at)) for at in (0, 3, 5)] == [{"a": 2}, {"a": 1}, {"a": 2}]
+
+
+def test_answers_are_begun_anew_when_there_are_too_many() -> None:
+    memo = dict.fromkeys(range(MOST - 1), 0)
+    assert remember(memo, -1, 5) == 5
+    assert len(memo) == MOST
+    assert remember(memo, -2, 6) == 6
+    assert memo == {-2: 6}

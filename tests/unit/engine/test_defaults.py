@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from allotment.model import commands as c
 from allotment.model.cluster import Device, Node
@@ -171,3 +172,14 @@ def test_the_classic_form_leaves_out_as_well() -> None:
     spec = read_job(msgspec.json.encode(body), source="test").spec
     assert spec.roles[0].by_default == ("cpu",)
     assert TaskRole("a", 1, "x").by_default == ()
+
+
+def test_of_uneven_machines_those_of_the_named_type_count() -> None:
+    poor, rich = a_machine(0, (8, 2, 24)), a_machine(1, (8, 64, 512))
+    poor = replace(poor, devices=tuple(replace(each, type="T4") for each in poor.devices))
+    tenant = Tenant("lab", Resources(4000, 10**6, 2**50), (Queue("default", QueueOrder.SKIP),))
+    world = World(Config((poor, rich), (tenant,)))
+    for kind, cpus in (("A100", 1000), ("T4", 250), ("", 250)):
+        named = {"gpu_type": kind} if kind else {}
+        job = submitted(world, a_file(resources={"gpu": 1, **named}))
+        assert need(world, job).cpu_milli == cpus

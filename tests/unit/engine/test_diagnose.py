@@ -239,3 +239,17 @@ def test_a_progress_bar_ends_where_it_returns_to_the_start_of_its_line() -> None
 
 def test_only_the_end_of_the_log_counts() -> None:
     assert found(Exit(code=1), CUDA_OOM + "fine\n" * 20_000).code == "error"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        Exit(code=137, oom=True),
+        Exit(code=1, disk_limit_hit=True),
+        Exit(code=1, pids_limit_hit=True),
+    ],
+)
+def test_a_limit_that_is_not_known_is_not_shown(end: Exit) -> None:
+    read_so = diagnose(end, "", memory_limit=0, disk_limit=0, pids_limit=0, stopped_by=None)
+    assert read_so is not None
+    assert read_so.evidence == ""

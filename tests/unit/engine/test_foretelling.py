@@ -5,7 +5,7 @@ import pytest
 
 from allotment.engine.engine import Engine
 from allotment.engine.foretelling import Foretelling
-from allotment.engine.run_history import MOST_KINDS, MOST_RUNS, Runs
+from allotment.engine.run_history import ENOUGH, MOST_KINDS, MOST_RUNS, Runs
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model.ids import Actor, JobId, NodeId
@@ -249,3 +249,42 @@ def test_run_times_are_told_anew_only_if_they_may_be_others() -> None:
     assert told.configure(1500, (), needed=True)
     assert told.configure(1500, (), needed=False)
     assert not told.configure(1250, (), needed=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "told", "ran", "news"),
+    [
+        ("train", 1000, 750, False),
+        ("train", 1000, 749, True),
+        ("train", 1000, 1250, False),
+        ("train", 1000, 1251, True),
+        ("", 1000, 500, False),
+        ("", 1000, 499, True),
+        ("", 1000, 2000, False),
+        ("", 1000, 2001, True),
+    ],
+)
+def test_what_is_told_stays_while_runs_are_like_it(
+    name: str, told: int, ran: int, news: bool
+) -> None:
+    runs = Runs("alice", name, [ran] * ENOUGH, told)
+    assert runs.add(ran) is news
+    assert runs.told_ms == (ran if news else told)
+
+
+def test_of_few_runs_the_longest_is_told() -> None:
+    runs = Runs("alice", "train")
+    for ran, told in ((100, 100), (90, 100), (300, 300)):
+        runs.add(ran)
+        assert runs.told_ms == told
+    assert runs.few
+
+
+def test_it_is_said_from_how_many_runs_a_time_is_predicted() -> None:
+    world = Told(config())
+    world.ran(a("train"), M)
+    words = world.state.foretelling.words(world.job(world.send(a("train"))))
+    assert "predicted from the last run of alice's train" in words
+    world.ran(a("train"), M)
+    words = world.state.foretelling.words(world.job(world.send(a("train"))))
+    assert "from the last 2 runs of alice's train" in words

@@ -569,3 +569,16 @@ def test_who_leaves_the_head_of_a_strict_queue_lets_those_behind_go_on(
     world.do(wish(head))
     world.cycle()
     assert world.is_(behind) is S.STARTING
+
+
+def test_what_is_held_is_told_once_and_with_how_it_ended(world: World) -> None:
+    job = world.submit(a_job())
+    world.cycle()
+    world.runs(job)
+    key = world.job(job).task_keys()[0]
+    world.tell(TaskReport(key, Seen.HOLDING, 1))
+    assert world.job(job).attempts[0].task(key.index).state is TaskState.RUNNING
+    for news in (1, 0):
+        before = len(world.log)
+        world.tell(TaskReport(key, Seen.HOLDING, 1, exit=Exit(code=3)))
+        assert len(world.log) - before == news

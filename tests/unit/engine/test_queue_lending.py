@@ -1,5 +1,7 @@
 """What a queue that does not lend keeps: its own part of its tenant's share, and no more."""
 
+from allotment.core.lending import of_types_lent
+from allotment.core.quota import NO_TYPE
 from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -175,3 +177,31 @@ def test_nothing_is_evicted_for_a_place_that_another_queue_keeps() -> None:
     world.cycle()
     assert world.is_(low) is JobState.STOPPING
     assert world.state.cluster.reserved[small].victims == (low,)
+
+
+def test_a_job_asks_for_the_types_that_are_lent_and_for_no_other() -> None:
+    world = World(read(BY_TYPE))
+    cluster = world.state.cluster
+    plain, named = submit(world, "b", 1), submit(world, "b", 1, "A100", "T4")
+    for job in (plain, named):
+        shape = cluster.pending[job].shape
+        lent = of_types_lent(cluster, shape, Entitlement.GUARANTEED)
+        assert [request.types for request in lent.requests] == [("T4",)]
+    own = cluster.pending[submit(world, "a", 1)].shape
+    assert of_types_lent(cluster, own, Entitlement.GUARANTEED) == own
+    of_lent = cluster.pending[submit(world, "b", 1, "T4")].shape
+    assert of_types_lent(cluster, of_lent, Entitlement.GUARANTEED) == of_lent
+    kept = cluster.pending[submit(world, "b", 1, "A100")].shape
+    (request,) = of_types_lent(cluster, kept, Entitlement.GUARANTEED).requests
+    assert request.types == NO_TYPE
+
+
+def test_a_shape_of_which_every_type_is_lent_stays_as_it_is() -> None:
+    world = World(read(BY_TYPE))
+    cluster = world.state.cluster
+    whole = submit(world, "a", 4, "A100")
+    world.cycle()
+    assert types_of(world, whole) == {"A100"}
+    for types in ((), ("T4",), ("A100", "T4")):
+        shape = cluster.pending[submit(world, "b", 1, *types)].shape
+        assert of_types_lent(cluster, shape, Entitlement.GUARANTEED) == shape

@@ -393,6 +393,39 @@ def test_a_suspended_job_that_keeps_little_of_a_machine_leaves_room_there(part: 
     assert node_of(world, owner) == node_of(world, jobs[1])
 
 
+def with_most(part: str, amount: int) -> JobBuilder:
+    """Ask for a whole machine's devices, and for so many GiB of one part of it."""
+    job = a_job().of("b").gpus(8)
+    if part == "gpu_memory":
+        return job.gpu_memory(amount * GIB)
+    return job.memory(amount * GIB) if part == "memory" else job.disk(amount * GIB)
+
+
+@pytest.mark.parametrize(
+    ("part", "there"), [("memory", 512), ("disk", 1000), ("gpu_memory", 80)]
+)
+@pytest.mark.parametrize("more", [0, 1])
+def test_beside_a_suspended_job_fits_just_what_it_leaves(
+    part: str, there: int, more: int
+) -> None:
+    world = in_hosts(1, 2, 0)
+    jobs = [world.submit(with_most(part, there * 3 // 4 - less)) for less in (0, 40)]
+    jobs.append(world.submit(a_job().of("a").gpus(8)))
+    world.cycle()
+    for job in jobs:
+        world.runs(job)
+    for job in jobs[:2]:
+        world.do(c.SuspendJob(job))
+    left = there - (there * 3 // 4 - 40)
+    owner = world.submit(with_most(part, left + more))
+    world.cycle()
+    if more:
+        assert grounds(world, owner) is None
+    else:
+        assert grounds(world, owner) is OWN
+        assert node_of(world, owner) == node_of(world, jobs[1])
+
+
 def test_tasks_that_are_too_many_beside_a_suspended_job_lie_elsewhere_together() -> None:
     world = in_hosts(0, 2, 0)
     frozen = suspended(world, a_job().of("b").gpus(8).disk(300 * GIB))

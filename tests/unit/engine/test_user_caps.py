@@ -11,7 +11,7 @@ from allotment.model.ids import Actor, JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Resources
 from allotment.model.reasons import Reason
-from allotment.model.tenancy import Config, QueueOrder
+from allotment.model.tenancy import Config, Limits, PerUser, QueueOrder
 from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
 from tests.support.cells import cell_config
 from tests.support.world import World
@@ -231,3 +231,20 @@ def test_who_has_too_many_devices_still_gets_what_needs_none() -> None:
     plain = submit(world, ALICE, a_job())
     world.cycle()
     assert world.is_(plain) is JobState.STARTING
+
+
+def test_a_user_may_have_so_many_jobs_that_are_not_over() -> None:
+    limits = Limits(per_user=PerUser(jobs=3))
+    world = World(a_config(a_tenant("vision", 8), limits=limits))
+    for _ in range(2):
+        submit(world, ALICE, gpus(1))
+    with pytest.raises(Rejected, match="this is 2 more") as caught:
+        world.do(c.SubmitJob(gpus(1).spec(), copies=2), ALICE)
+    assert caught.value.code is Code.QUEUE_FULL
+    submit(world, ALICE, gpus(1))
+    submit(world, BOB, gpus(1))
+    with pytest.raises(Rejected) as caught:
+        submit(world, ALICE, gpus(1))
+    assert caught.value.message == (
+        "alice has 3 jobs that are not over, and one user may have 3."
+    )

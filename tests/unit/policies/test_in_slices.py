@@ -1,5 +1,6 @@
 """Time slices: who gives way, when, and how."""
 
+import pytest
 from msgspec.structs import replace
 
 from allotment.core.commit import refusal
@@ -9,9 +10,9 @@ from allotment.engine.engine import Engine
 from allotment.engine.evicted import took_turn
 from allotment.engine.state import State
 from allotment.model import commands as c
-from allotment.model.ids import JobId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.lifecycle import JobState as S
-from allotment.model.quantity import GIB, SECOND, Millis
+from allotment.model.quantity import GIB, SECOND, Millis, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
@@ -215,3 +216,87 @@ def test_only_jobs_of_one_sliced_queue_take_turns() -> None:
     assert not took_turn(world.state, first, other)
     assert not took_turn(world.state, other, another), "their queue is not sliced"
     assert not took_turn(world.state, first, JobId(99))
+
+
+@pytest.mark.parametrize("owned", [1, 0])
+def test_turns_go_round_in_the_order_in_which_gangs_came_to_wait(owned: int) -> None:
+    world = SlicedWorld(us(owned), sliced(a_tenant("them")))
+    first = world.started(one())
+    second, third = world.submit(one()), world.submit(one())
+    world.later(SLICE)
+    world.runs(second)
+    fourth = world.submit(one())
+    turns = [second]
+    for _ in range(5):
+        world.later(SLICE)
+        (on,) = (each.id for each in world.state.cluster.gangs.values() if not each.suspended)
+        turns.append(on)
+        if world.is_(on) is S.STARTING:
+            world.runs(on)
+    assert turns == [second, third, first, fourth, second, third]
+
+
+def test_a_gang_on_a_drained_node_takes_no_turn() -> None:
+    world = SlicedWorld(us())
+    first = world.started(one())
+    second = world.submit(one())
+    world.later(SLICE)
+    world.runs(second)
+    world.do(c.DrainNode(NodeId(0)))
+    world.later(SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.RUNNING)
+    world.do(c.UndrainNode(NodeId(0)))
+    world.cycle()
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.SUSPENDED)
+
+
+def test_a_gang_waits_for_the_turns_of_all_that_came_to_wait_before_it() -> None:
+    world = SlicedWorld(us())
+    jobs = [world.started(one()), world.submit(one()), world.submit(one())]
+    for job in jobs[1:]:
+        world.later(SLICE)
+        world.runs(job)
+    world.later(SLICE // 2)
+    for job, seconds in ((jobs[0], 30), (jobs[1], 90)):
+        said = world.why(job).message
+        assert f"it is the turn of job {jobs[2]} on its devices" in said
+        assert f"again in about {show_millis(seconds * SECOND)}" in said
+
+
+def test_a_gang_is_told_of_its_turn_while_only_those_that_take_turns_are_in_its_way() -> None:
+    world = SlicedWorld(us(2), devices=2)
+    beside = world.started(one())
+    world.later(SLICE)
+    first = world.started(one())
+    second, third = world.submit(one()), world.submit(one())
+    world.later(SLICE)
+    suspended = [job for job in (beside, first) if world.is_(job) is S.SUSPENDED]
+    for job in (second, third):
+        if world.is_(job) is S.STARTING:
+            world.runs(job)
+    for job in suspended:
+        gang = world.state.cluster.gangs[job]
+        holders = [
+            each.id
+            for each in world.state.cluster.gangs.values()
+            if not each.suspended and each.slots[0].devices == gang.slots[0].devices
+        ]
+        assert f"it is the turn of job {holders[0]} on its devices" in world.why(job).message
+    world.do(c.DrainNode(NodeId(0)))
+    for job in (second, third):
+        world.ends(job)
+    assert "turn" not in world.why(first).message
+
+
+@pytest.mark.parametrize("priority", [100, 700])
+def test_a_gang_is_told_of_no_turn_where_another_queue_has_its_devices(priority: int) -> None:
+    tenant = us()
+    (queue,) = tenant.queues
+    more = (*tenant.queues, replace(queue, name="fast", time_slice_ms=Millis(0)))
+    world = SlicedWorld(replace(tenant, queues=more))
+    first = world.started(one())
+    world.do(c.SuspendJob(first))
+    world.started(a_job().gpus(1).of("us", "fast").priority(priority))
+    world.do(c.ResumeJob(first))
+    world.cycle()
+    assert "take turns" not in world.why(first).message
