@@ -27,7 +27,7 @@ format: setup ## Rewrite the sources in the house format
 nightly: setup ## At length: cells, races, kills of the service, mutants of the core
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest tests/e2e/test_chaos.py
-	@ALLOT_FAULTS=300 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
+	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)

@@ -19,13 +19,13 @@ import pytest
 
 from tests.support.cluster import until
 from tests.support.on_slurm import OnSlurm, a_shared_folder
-from tests.support.slurm import TOOLS, a_slurm
+from tests.support.slurm import REST_TOOLS, TOOLS, a_slurm
 from tests.support.slurm_boot import reboot
 
-pytestmark = [pytest.mark.slow, pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
+pytestmark = [pytest.mark.slow, pytest.mark.needs_root]
 
-FAULTS = int(os.environ.get("ALLOT_FAULTS", "14"))
-"""`make nightly` makes 200."""
+FAULTS = int(os.environ.get("ALLOT_FAULTS", "7"))
+"""For each way to run jobs there; `make nightly` makes 200."""
 CONFIG = """\
 nodes:
 - {name: n1, cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {type: a100, count: 4}}
@@ -105,6 +105,7 @@ class Chaos:
         faults: dict[str, Callable[[], None]] = {
             "service": self._service,
             "slurmctld": self._slurmctld,
+            "slurmrestd": self._slurmrestd,
             "slurmd": self._slurmd,
             "slurmstepd": self._slurmstepd,
             "node down": self._node_down,
@@ -123,6 +124,11 @@ class Chaos:
         self.slurm.until_saved()  # What it forgets otherwise is tried in test_lost_state.
         self.slurm.kill("slurmctld")
         self.slurm.start_controller()
+
+    def _slurmrestd(self) -> None:
+        self.slurm.kill("slurmrestd")
+        time.sleep(self.rng.uniform(0, 2))
+        self.slurm.start_rest()
 
     def _slurmd(self) -> None:
         node = self.rng.choice(["n1", "n2"])
@@ -174,6 +180,19 @@ def runners(state: Path) -> list[int]:
     return found
 
 
+class OverRest(OnSlurm):
+    """A service that asks slurmrestd."""
+
+    def up(self) -> None:
+        self.slurm.renew_token(86400)
+        url = f"http://127.0.0.1:{self.slurm.rest_port}"
+        rest = f'{{url: "{url}", token: {self.slurm.token}}}'
+        engine = f"engines: {{gpus: {{type: slurm, partition: main, rest: {rest}}}}}\n"
+        self.config.write_text(engine + CONFIG)
+        done = self.start("--config", str(self.config))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
 class Held(OnSlurm):
     """A service that holds whole nodes."""
 
@@ -182,30 +201,29 @@ class Held(OnSlurm):
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+FOR_ALL = ("service", "slurmctld", "slurmd", "node down", "scancel", "reboot")
+WAYS = {
+    "one job a task": (OnSlurm, (*FOR_ALL, "slurmstepd"), TOOLS),
+    "over REST": (OverRest, (*FOR_ALL, "slurmrestd"), REST_TOOLS),
+    "held nodes": (Held, (*FOR_ALL, "runner"), TOOLS),
+}
+
+
 @pytest.mark.timeout(2 * DRAINED_S + 20 * FAULTS)
 @pytest.mark.parametrize(
-    ("engine", "kinds", "faults"),
+    ("engine", "kinds"),
     [
-        (
-            OnSlurm,
-            ("service", "slurmstepd", "node down", "scancel", "slurmctld", "slurmd", "reboot"),
-            FAULTS * 2 // 3,
-        ),
-        (
-            Held,
-            ("runner", "service", "scancel", "slurmctld", "slurmd", "node down", "reboot"),
-            FAULTS // 3,
-        ),
+        pytest.param(engine, kinds, id=name, marks=pytest.mark.needs_tool(*tools))
+        for name, (engine, kinds, tools) in WAYS.items()
     ],
-    ids=["one job a task", "held nodes"],
 )
 def test_nothing_is_lost_and_nothing_runs_twice(
-    engine: type[OnSlurm], kinds: tuple[str, ...], faults: int
+    engine: type[OnSlurm], kinds: tuple[str, ...]
 ) -> None:
     rng = random.Random(2026)
-    order = [kinds[n % len(kinds)] for n in range(faults)]
+    order = [kinds[n % len(kinds)] for n in range(FAULTS)]
     rng.shuffle(order)
-    with a_slurm() as slurm, a_shared_folder() as folder:
+    with a_slurm(rest=engine is OverRest) as slurm, a_shared_folder() as folder:
         marks = folder / "marks"
         marks.mkdir()
         (marks / "marks").touch()
