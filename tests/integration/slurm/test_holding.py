@@ -158,7 +158,9 @@ def test_a_hold_is_renewed_before_its_time_is_over_and_no_task_is_cut_short(
             first = await holder.held_by()
             key, _ = await holder.launch("sleep 1000")
             await holder.until(lambda: holder.is_seen(key, Seen.RUNNING), "the task")
-            await holder.say("scontrol", "update", f"jobid={first}", "endtime=now+540")
+            # Not by `endtime`: where Slurm's main scheduler started it without a limit, and not
+            # its backfill, Slurm then says INVALID of how long it may yet run.
+            await holder.say("scontrol", "update", f"jobid={first}", "timelimit=9")
             await holder.until(
                 lambda: "nearly over" in holder.nodes[-1].closed, "it to be closed"
             )
