@@ -1,6 +1,6 @@
 # Every command a person runs. The first one sets up .venv by itself; later ones start at once.
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench bench-record nightly docs lock setup clean
+.PHONY: help demo test quick check format bench bench-record nightly docs lock setup clean
 BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
@@ -16,6 +16,9 @@ demo: ## Run three teams' training jobs on this machine and show who gets what
 
 test: setup ## Run all tests (ARGS="-k barrier -x" goes to pytest)
 	@scripts/test $(ARGS)
+
+quick: setup ## As test, but start no Slurm and no Kubernetes
+	@WITHOUT_ENGINES=1 scripts/test
 
 check: setup ## Format, lint, types, architecture, dependencies
 	@scripts/check

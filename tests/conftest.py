@@ -45,6 +45,12 @@ def same_umask() -> Generator[None]:
     os.umask(before)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what starts a Slurm: `make quick` leaves it out."""
+    if any("slurmctld" in marker.args for marker in item.iter_markers("needs_tool")):
+        item.add_marker(pytest.mark.engine)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what this machine cannot run, naming what is missing."""
     for reason in _missing(item):

@@ -40,7 +40,12 @@ SILENT_S = 12
 GRACE_S = 5
 
 WHY = "needs a build of Kubernetes in ~/.cache/allotment-k8s"
-MARKS = [pytest.mark.needs_root, pytest.mark.may_skip(WHY), pytest.mark.slow]
+MARKS = [
+    pytest.mark.needs_root,
+    pytest.mark.may_skip(WHY),
+    pytest.mark.slow,
+    pytest.mark.engine,
+]
 
 
 def skip_without() -> None:
