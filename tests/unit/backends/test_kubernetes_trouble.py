@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
@@ -264,11 +265,11 @@ def test_an_end_that_cannot_be_kept_is_told_once_it_can(
     tries: list[TaskKey] = []
     keep = Records.keep
 
-    def full(self: Records, key: TaskKey, record: Launched) -> None:
+    async def full(self: Records, key: TaskKey, record: Launched) -> None:
         if record.exit is not None and len(tries) < 3:
             tries.append(key)
             raise BackendError("no space left on device")
-        keep(self, key, record)
+        await keep(self, key, record)
 
     async def story() -> None:
         async with world.service() as backend:
@@ -289,10 +290,10 @@ def test_orders_are_given_again_while_nothing_can_be_kept_of_a_pod(
     keep = Records.keep
     full = [what]
 
-    def kept(self: Records, key: TaskKey, record: Launched) -> None:
+    async def kept(self: Records, key: TaskKey, record: Launched) -> None:
         if full and getattr(record, what):
             raise BackendError("no space left on device")
-        keep(self, key, record)
+        await keep(self, key, record)
 
     async def order(backend: KubernetesBackend) -> None:
         assert await backend.launch(GANG) == {}
@@ -309,6 +310,41 @@ def test_orders_are_given_again_while_nothing_can_be_kept_of_a_pod(
 
     monkeypatch.setattr(Records, "keep", kept)
     asyncio.run(story())
+
+
+def test_an_end_that_is_heard_while_a_disk_is_slow_is_what_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, at_disk, disk = Records._write, threading.Event(), threading.Event()
+
+    def slow(self: Records, key: TaskKey, record: Launched) -> None:
+        if record.is_bound and record.exit is None:
+            at_disk.set()
+            assert disk.wait(PATIENCE_S)
+        write(self, key, record)
+
+    async def story() -> None:
+        async with world.service() as backend:
+            launching = asyncio.create_task(backend.launch(GANG))
+            await until(at_disk.is_set)
+            world.api.finish(3)
+            await until(lambda: key_is_ending(backend))
+            disk.set()
+            await launching
+            await until(world.ends)
+            await backend.stop(KEY, "TERM", Millis(5000))
+            kept = Records(world.folder / "kubernetes").read(KEY)
+            assert kept is not None
+            assert kept.exit is not None
+            assert kept.exit.code == 3
+            assert len(world.ends()) == 1
+
+    monkeypatch.setattr(Records, "_write", slow)
+    asyncio.run(story())
+
+
+def key_is_ending(backend: KubernetesBackend) -> bool:
+    return KEY in backend._ending
 
 
 # ── what the server answers ─────────────────────────────────────────────────────────────

@@ -152,6 +152,8 @@ class KubernetesBackend:
         self._strays: dict[str, float] = {}
         self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
         self._ending: dict[TaskKey, asyncio.Task[None]] = {}
+        self._over: dict[JobId, set[TaskKey]] = {}
+        """Tasks that ended since the start, of jobs that are not forgotten."""
         self._is_adopted = False
         self._rules = Rules(setup.name, dict(setup.namespaces), read_hived)
         self._resumed: Mapping[TaskKey, Offered] = {}
@@ -238,14 +240,16 @@ class KubernetesBackend:
                 raise BackendError(f"Kubernetes has no node {node}")
             record = Launched(name, node, token_hex(8), log_bytes=gang.log_bytes)
             if (refused := self._refusal(gang, key, record)) is not None:
-                self._records.keep(key, refused)
+                await self._records.keep(key, refused)
                 self._sink(self._end_report(key, refused))
                 return
-            self._records.keep(key, record)
+            await self._records.keep(key, record)
         if record.exit is not None:
             return
         if not record.is_bound:
             record = await self._make(gang, task, record)
+            if self._has_ended(key):
+                return
         self._adopt(key, record)
         if not gang.at_barrier:
             await self._bind(key, record)
@@ -280,7 +284,7 @@ class KubernetesBackend:
             )
         uid = pod.metadata.uid
         record = msgspec.structs.replace(record, uid=uid)
-        self._keep(task.key, record)
+        await self._keep(task.key, record)
         await self._client.make_secret(secret_of(gang, task, record.name, uid, record.token))
         return record
 
@@ -308,7 +312,7 @@ class KubernetesBackend:
             why = Exit(platform_error=f"it was not put on its node: {refused}")
             await self._take_back(key, record, why)
             return
-        self._note_bound(key, record, boot)
+        await self._note_bound(key, record, boot)
         if (pod := self._cluster.pods.get(record.uid)) is not None:
             self._hear(key, pod)
 
@@ -318,9 +322,9 @@ class KubernetesBackend:
             why = self._cluster.node_watch.refused or "its nodes have not been listed yet"
             raise EngineAway(f"Kubernetes does not tell its nodes: {why}")
 
-    def _note_bound(self, key: TaskKey, record: Launched, boot: str = "") -> Launched:
+    async def _note_bound(self, key: TaskKey, record: Launched, boot: str = "") -> Launched:
         record = msgspec.structs.replace(self._live.get(key, record), is_bound=True, boot=boot)
-        self._keep(key, record)
+        await self._keep(key, record)
         self._waits.setdefault(key, monotonic())
         return record
 
@@ -333,7 +337,7 @@ class KubernetesBackend:
         is_there = pod is not None and pod.metadata.uid == record.uid
         if pod is None or not is_there or not pod.spec.node_name:
             return record
-        return self._note_bound(key, record)
+        return await self._note_bound(key, record)
 
     async def _take_back(self, key: TaskKey, record: Launched, why: Exit) -> None:
         """Delete a pod that is on no node, which ends its task.
@@ -373,7 +377,9 @@ class KubernetesBackend:
         if not record.is_stopped or (cause is not None and record.cause is None):
             cause = cause if record.cause is None else record.cause
             record = msgspec.structs.replace(record, is_stopped=True, cause=cause)
-            self._keep(key, record)
+            await self._keep(key, record)
+        if self._has_ended(key):
+            return
         self._adopt(key, record)
         if not record.uid:
             await self._never_made(key, record)
@@ -396,7 +402,7 @@ class KubernetesBackend:
         pod = await self._client.pod(record.name)
         if pod is not None and (pod.metadata.labels or {}).get(LAUNCH) == record.token:
             record = msgspec.structs.replace(record, uid=pod.metadata.uid)
-            self._keep(key, record)
+            await self._keep(key, record)
             self._adopt(key, record)
             await self._take_back(key, record, Exit(signal=SIGTERM))
             return
@@ -611,18 +617,29 @@ class KubernetesBackend:
     async def forget(self, job: JobId) -> None:
         for key in [key for key in self._live if key.job == job]:
             self._part(key)
+        self._over.pop(job, None)
         await asyncio.to_thread(shutil.rmtree, self._records.job(job), ignore_errors=True)
 
     def _record(self, key: TaskKey) -> Launched | None:
         return self._live.get(key) or self._records.read(key)
 
-    def _keep(self, key: TaskKey, record: Launched) -> None:
-        """Keep what became of a task. Raises EngineAway, as its pod is there: try again."""
+    def _has_ended(self, key: TaskKey) -> bool:
+        """Whether a task's end was kept, or is about to be, while we run."""
+        return key in self._ending or key in self._over.get(key.job, ())
+
+    async def _keep(self, key: TaskKey, record: Launched) -> None:
+        """Keep what became of a task. Raises EngineAway, as its pod is there: try again.
+
+        An end that was heard meanwhile stays.
+        """
+        if record.exit is None and self._has_ended(key):
+            return
         try:
-            self._records.keep(key, record)
+            await self._records.keep(key, record)
         except BackendError as error:
             raise EngineAway(str(error)) from error
-        if key in self._live:
+        known = self._live.get(key)
+        if known is not None and (known.exit is None or record.exit is not None):
             self._live[key] = record
 
     # ── hearing ─────────────────────────────────────────────────────────────────────────
@@ -725,7 +742,8 @@ class KubernetesBackend:
             with contextlib.suppress(OSError):  # its end counts more
                 (self._records.folder(key) / "stderr.log").write_text(f"{words}\n")
         record = msgspec.structs.replace(record, exit=exit_, diagnosis=why)
-        self._keep(key, record)
+        await self._keep(key, record)
+        self._over.setdefault(key.job, set()).add(key)
         if pod is not None:
             with contextlib.suppress(BackendError):  # then it is a stray later
                 await self._delete(record, 0 if is_over(pod) else 1)

@@ -3,9 +3,11 @@
 A pod may be deleted, or changed, by whoever has the right to; this file is the service's own.
 """
 
+import asyncio
 import os
 from pathlib import Path
 from secrets import token_hex
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -41,6 +43,8 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._writing: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
+        """What is kept of a task is written in the order in which it was told."""
 
     def prepare(self) -> str:
         """Make the folder; return what the names of our pods begin with: no other's do."""
@@ -74,8 +78,15 @@ class Records:
             # That it cannot be read does not say that it never was.
             raise BackendError(f"what is known of task {key}: {path}: {error}") from error
 
-    def keep(self, key: TaskKey, record: Launched) -> None:
-        """Keep what is known, through crashes too. Raises BackendError."""
+    async def keep(self, key: TaskKey, record: Launched) -> None:
+        """Keep what is known, through crashes too. Raises BackendError.
+
+        In a thread: a disk takes its time, and many tasks can wait for it together.
+        """
+        async with self._writing.setdefault(key, asyncio.Lock()):
+            await asyncio.to_thread(self._write, key, record)
+
+    def _write(self, key: TaskKey, record: Launched) -> None:
         path = self.folder(key) / "record.json"
         part = path.with_suffix(".part")
         try:
