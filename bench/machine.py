@@ -7,6 +7,8 @@ from pathlib import Path
 
 from bench.figures import Machine
 
+TICKS = os.sysconf("SC_CLK_TCK")
+
 
 def this_machine() -> Machine:
     """Read what bears on speed: processor, usable cores, memory, system, Python."""
@@ -21,3 +23,9 @@ def this_machine() -> Machine:
         system=release.get("PRETTY_NAME", platform.system()),
         python=platform.python_version(),
     )
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process and of all it waited for."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, words[11:15])) / TICKS

@@ -13,8 +13,6 @@ from pathlib import Path
 from bench.cluster import ALLOT, BenchCluster, Connection, allot, until
 from tests.support.slurm import TOOLS, Slurm
 
-TICKS = os.sysconf("SC_CLK_TCK")
-
 
 def is_possible() -> bool:
     """Whether Slurm can be run here; says so where it cannot."""
@@ -121,9 +119,3 @@ def start_in_slurm(slurm: Slurm, folder: Path, number: int) -> float:
     began = time.time_ns()
     slurm.say("sbatch", "--gres=gpu:1", "-o", "/dev/null", str(script))
     return until_stamped(stamp, began)
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process and of all it waited for."""
-    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, words[11:15])) / TICKS

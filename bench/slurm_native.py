@@ -11,10 +11,10 @@ from pathlib import Path
 
 from bench.cluster import percentile, until
 from bench.figures import Figure
+from bench.machine import cpu_s
 from bench.on_slurm import (
     a_folder,
     a_service,
-    cpu_s,
     is_possible,
     nodes_of,
     start_in_slurm,

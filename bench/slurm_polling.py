@@ -19,7 +19,8 @@ from pathlib import Path
 from allotment.backends.slurm.task import BEAT_S
 from bench.cluster import BenchCluster, Connection, until
 from bench.figures import Figure
-from bench.on_slurm import a_folder, a_service, cpu_s, is_possible, nodes_of
+from bench.machine import cpu_s
+from bench.on_slurm import a_folder, a_service, is_possible, nodes_of
 from tests.support.slurm import Slurm, a_slurm
 from tests.support.slurm_boot import processes
 

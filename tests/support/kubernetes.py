@@ -93,15 +93,23 @@ MOUNTS = (
 class Kubernetes:
     """The daemons, and what they are asked by."""
 
-    def __init__(self, folder: Path, nodes: Sequence[str] = ("n1", "n2")) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: Sequence[str] = ("n1", "n2"),
+        silent_s: int = SILENT_S,
+        options: Sequence[str] = (),
+    ) -> None:
+        """`options` are further ones of its API server."""
         self.folder = folder
+        self._silent_s, self._options = silent_s, options
         self.nodes = tuple(nodes)
         self.admin = folder / "admin.kubeconfig"
         self.kubeconfig = folder / "service.kubeconfig"
         """Of the service account that the manifests make."""
         self._mark = folder.name
         self._tokens: list[str] = []
-        self._ports = iter(_free_ports(8 + 3 * len(self.nodes)))
+        self._ports = iter(free_ports(8 + 3 * len(self.nodes)))
         self._etcd, self._peer, self._api = (next(self._ports) for _ in range(3))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, Sequence[str | Path]] = {}
@@ -166,7 +174,9 @@ class Kubernetes:
         for number, name in enumerate(self.nodes, 1):
             self._start_node(name, number)
         self.apply_manifests()
-        self.until(self._write_account, "the service account")
+        self.until(
+            lambda: self.write_account(self.kubeconfig, NAMESPACE), "the service account"
+        )
         for name in self.nodes:
             self.until(lambda name=name: self.is_ready(name), f"node {name} to be ready")
             self.offer(name, GPUS)
@@ -196,7 +206,7 @@ class Kubernetes:
             f"--kubelet-client-certificate={f}/to-kubelet.crt",
             f"--kubelet-client-key={f}/to-kubelet.key",
             f"--default-not-ready-toleration-seconds={GRACE_S}",
-            f"--default-unreachable-toleration-seconds={GRACE_S}",
+            f"--default-unreachable-toleration-seconds={GRACE_S}", *self._options,
         )  # fmt: skip
         self.until(lambda: self._asks("get", "--raw", "/readyz"), "the API server")
         self._start(
@@ -204,7 +214,7 @@ class Kubernetes:
             f"--kubeconfig={f}/controllers.kubeconfig", "--port=0", "--leader-elect=false",
             f"--secure-port={next(self._ports)}", f"--cert-dir={f}/controllers",
             f"--service-account-private-key-file={f}/sa.key", f"--root-ca-file={f}/ca.crt",
-            "--node-monitor-period=1s", f"--node-monitor-grace-period={SILENT_S}s",
+            "--node-monitor-period=1s", f"--node-monitor-grace-period={self._silent_s}s",
             "--node-startup-grace-period=30s", "--controllers=*",
         )  # fmt: skip
 
@@ -406,13 +416,13 @@ class Kubernetes:
         path.write_text(json.dumps(config))
         path.chmod(0o600)
 
-    def _write_account(self) -> bool:
-        """Write the kubeconfig of the service's account. Whether it has a token yet."""
-        for secret in self.get("secrets", "-n", NAMESPACE)["items"]:
+    def write_account(self, path: Path, namespace: str, account: str = "allotment") -> bool:
+        """Write the kubeconfig of a service account. Whether it has a token yet."""
+        for secret in self.get("secrets", "-n", namespace)["items"]:
             owner = secret["metadata"].get("annotations", {})
-            if owner.get("kubernetes.io/service-account.name") == "allotment":
+            if owner.get("kubernetes.io/service-account.name") == account:
                 token = base64.b64decode(secret["data"]["token"]).decode()
-                self.write_kubeconfig(self.kubeconfig, token, NAMESPACE)
+                self.write_kubeconfig(path, token, namespace)
                 return True
         return False
 
@@ -480,7 +490,7 @@ def a_kubernetes() -> Iterator[Kubernetes]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

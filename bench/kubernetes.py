@@ -1,0 +1,253 @@
+"""A service on a real control plane, and kube-scheduler on the same one.
+
+Needs the built programs in ~/.cache/allotment-k8s. The nodes are registered through the API
+and have no kubelets, so pods get a node and begin nothing. API server, etcd, what is measured
+and what asks for it share the machine. `NODES`, `PODS` and `TASKS` of the environment set how
+many nodes there are, how many pods of others that run, and how many tasks at a restart.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import time
+from pathlib import Path
+
+from bench.cluster import BenchCluster, allot, percentile
+from bench.figures import Figure
+from bench.machine import cpu_s
+from bench.on_kubernetes import (
+    HERE,
+    Admin,
+    Service,
+    a_control_plane,
+    a_folder,
+    a_scheduler,
+    an_admin,
+    is_possible,
+    node,
+    pod,
+)
+from bench.on_slurm import body_of
+from tests.support.kubernetes import Kubernetes
+
+NODES = int(os.environ.get("NODES", "5000"))
+PODS = int(os.environ.get("PODS", "50000"))
+TASKS = int(os.environ.get("TASKS", "6000"))
+BURST = min(2000, 4 * NODES)
+OWN = BURST // 2
+GANGS = 10
+RATE, STEADY_S = 100, 20
+IDLE_S = 30
+MADE = f"/api/v1/namespaces/{HERE}/pods"
+
+
+def main() -> list[Figure]:
+    """Measure; [] where it is not possible."""
+    if not is_possible():
+        return []
+    with a_folder() as folder:
+        return asyncio.run(_all(Path(folder)))
+
+
+async def _all(folder: Path) -> list[Figure]:
+    with a_control_plane(folder) as kubernetes:
+        async with an_admin(kubernetes) as admin:
+            took = await admin.each(
+                NODES, lambda number: admin.ask("POST", "/api/v1/nodes", node(number))
+            )
+            _say(f"{NODES:,} nodes registered in {took:.1f} s")
+            figures = await _scheduler(folder, admin)
+            service = Service(folder, kubernetes)
+            try:
+                figures += await _service(service, kubernetes, admin)
+            finally:
+                service.down()
+            return figures
+
+
+async def _scheduler(folder: Path, admin: Admin) -> list[Figure]:
+    """Have kube-scheduler place a burst."""
+    with a_scheduler(folder) as pid:
+        await _warm(admin, "default-scheduler")
+        took, used = await _burst(admin, pid, "default-scheduler")
+    await admin.clear()
+    return [
+        Figure("kube-scheduler: pods bound", BURST / took, "/s", "higher"),
+        Figure("  its CPU for each", used / BURST * 1e3, "ms", "lower"),
+    ]
+
+
+async def _service(service: Service, kubernetes: Kubernetes, admin: Admin) -> list[Figure]:
+    began = time.perf_counter()
+    cluster = service.up()
+    await _warm(admin, "allotment")
+    figures = [Figure("first start → a pod has its place", _since(began), "s", "lower")]
+    figures += await _foreign(cluster, admin)
+    figures += await _own(service, cluster, admin)
+    figures += await _steady(admin)
+    figures += await _idle(admin)
+    figures.append(Figure(f"memory, {NODES:,} nodes", cluster.rss_mib(), "MiB", "lower"))
+    figures += await _restart(service, admin)
+    return figures
+
+
+async def _foreign(cluster: BenchCluster, admin: Admin) -> list[Figure]:
+    took, used = await _burst(admin, cluster.pid, "allotment")
+    await admin.clear()
+    return [
+        Figure("pods of others bound", BURST / took, "/s", "higher", 492),
+        Figure("  CPU for each", used / BURST * 1e3, "ms", "lower"),
+    ]
+
+
+async def _burst(admin: Admin, pid: int, scheduler: str) -> tuple[float, float]:
+    """Make pods while a scheduler is held, and let it go: seconds, and seconds of CPU."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        made = await _make(admin, BURST, "b", scheduler)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    used, began = cpu_s(pid), time.perf_counter()
+    await admin.until_bound(BURST)
+    took, used = _since(began), cpu_s(pid) - used
+    _say(f"{scheduler}: {BURST:,} pods made in {made:.1f} s, bound in {took:.1f} s")
+    return took, used
+
+
+async def _make(admin: Admin, count: int, name: str, scheduler: str, gpus: int = 1) -> float:
+    return await admin.each(
+        count, lambda n: admin.ask("POST", MADE, pod(f"{name}-{n}", scheduler, gpus))
+    )
+
+
+async def _warm(admin: Admin, scheduler: str) -> None:
+    """Wait until a first pod got its place."""
+    await admin.ask("POST", MADE, pod("warm", scheduler))
+    await admin.until_bound(1)
+    await admin.clear()
+
+
+async def _own(service: Service, cluster: BenchCluster, admin: Admin) -> list[Figure]:
+    """Have jobs of one pod made and bound, and gangs one by one."""
+    need = {"gpu": 1, "cpu": 0.1, "memory": "64MiB"}
+    took = await _submitted(cluster, admin, body_of("true", need), OWN, OWN)
+    await _cancelled(service, admin)
+    gang = b'{"count": 8, ' + body_of("true", need | {"gpu": 8})[1:]
+    spans: list[float] = []
+    for _ in range(GANGS):
+        await _submitted(cluster, admin, gang, 1, 8)
+        times = sorted(admin.bound.values())
+        spans.append(times[-1] - times[0])
+        await _cancelled(service, admin)
+    return [
+        Figure("own pods made and bound", OWN / took, "/s", "higher", 350),
+        Figure("gang of 8 × 8 GPUs, first bind → last, worst", max(spans), "s", "lower", 1),
+    ]
+
+
+async def _submitted(
+    cluster: BenchCluster, admin: Admin, body: bytes, jobs: int, pods: int
+) -> float:
+    """Submit jobs; return after how many seconds all of their pods had a node."""
+
+    def submit() -> None:
+        connection = cluster.connect()
+        for _ in range(jobs):
+            connection.submit(body)
+        connection.close()
+
+    began = time.perf_counter()
+    submitting = asyncio.create_task(asyncio.to_thread(submit))
+    times = await admin.until_bound(pods)
+    await submitting
+    return times[-1] - began
+
+
+async def _cancelled(service: Service, admin: Admin) -> None:
+    await asyncio.to_thread(allot, service.state, "cancel", "--all", "--yes")
+    await admin.clear()
+
+
+async def _steady(admin: Admin) -> list[Figure]:
+    """Make pods at an even rate; from each one's making to its place."""
+    made: dict[str, float] = {}
+
+    async def one(number: int) -> None:
+        name = f"{HERE}/s-{number}"
+        made[name] = time.perf_counter()
+        await admin.ask("POST", MADE, pod(f"s-{number}", "allotment"))
+
+    count, began = RATE * STEADY_S, time.perf_counter()
+    making: list[asyncio.Task[None]] = []
+    for number in range(count):
+        await asyncio.sleep(began + number / RATE - time.perf_counter())
+        making.append(asyncio.create_task(one(number)))
+    await asyncio.gather(*making)
+    await admin.until_bound(count)
+    waits = [at - made[name] for name, at in admin.bound.items()]
+    await admin.clear()
+    what = f"made → bound at {RATE} pods a second"
+    return [
+        Figure(f"{what}, p50", percentile(waits, 0.5), "s", "lower"),
+        Figure(f"{what}, p99", percentile(waits, 0.99), "s", "lower", 1),
+    ]
+
+
+async def _idle(admin: Admin) -> list[Figure]:
+    """Count what a service asks that has nothing to do."""
+    await asyncio.sleep(10)  # the words about what just ended are told by then
+    before = await _asked(admin)
+    await asyncio.sleep(IDLE_S)
+    asked = (await _asked(admin) - before) / IDLE_S
+    return [Figure("requests while idle", asked, "/s", "lower", 2)]
+
+
+async def _asked(admin: Admin) -> int:
+    """Return how many requests of service accounts were answered; watches are not counted."""
+    name = "apiserver_flowcontrol_dispatched_requests_total"
+    found = re.findall(
+        rf'^{name}{{.*"service-accounts".*}} (\d+)$', await admin.metrics(), re.M
+    )
+    return sum(map(int, found))
+
+
+async def _restart(service: Service, admin: Admin) -> list[Figure]:
+    """Start again with many tasks, and once more beside very many pods of others."""
+    await _make(admin, TASKS, "t", "allotment")
+    await admin.until_bound(TASKS)
+    with_tasks, _ = await _again(service, admin, "one")
+    room = 110 * NODES - TASKS
+    others = min(PODS, room) - TASKS
+    took = await admin.each(
+        others,
+        lambda n: admin.ask("POST", MADE, pod(f"o-{n}", "none", 0, f"node-{n % NODES}")),
+    )
+    _say(f"{others:,} pods of others made in {took:.0f} s")
+    with_all, cluster = await _again(service, admin, "two")
+    what = f"{NODES:,} nodes, {TASKS + others:,} pods"
+    return [
+        Figure(
+            f"start → a new pod has its place, {TASKS:,} tasks", with_tasks, "s", "lower", 10
+        ),
+        Figure(f"start → a new pod has its place, {what}", with_all, "s", "lower", 10),
+        Figure(f"memory, {what}", cluster.rss_mib(), "MiB", "lower", 400),
+    ]
+
+
+async def _again(service: Service, admin: Admin, name: str) -> tuple[float, BenchCluster]:
+    """Start a service anew; return after how long a pod that waited has its place."""
+    await asyncio.to_thread(service.down)
+    await admin.ask("POST", MADE, pod(name, "allotment"))
+    began = time.perf_counter()
+    starting = asyncio.create_task(asyncio.to_thread(service.up))
+    took = await admin.until(f"{HERE}/{name}") - began
+    return took, await starting
+
+
+def _since(began: float) -> float:
+    return time.perf_counter() - began
+
+
+def _say(words: str) -> None:
+    print(f"  {words}; load {os.getloadavg()[0]:.1f}", flush=True)
