@@ -71,6 +71,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "up": ("up", SERVICE),
     "down": ("down", SERVICE),
     "doctor": ("doctor", SERVICE),
+    "kubernetes": ("kubernetes", SERVICE),
     "backup": ("keep", SERVICE),
     "restore": ("keep", SERVICE),
     "config": ("config", SERVICE),

@@ -3,6 +3,7 @@
 import shutil
 import sys
 import textwrap
+from collections.abc import Sequence
 
 import typer
 
@@ -30,7 +31,11 @@ def doctor(state: StateFolder = "", as_json: AsJson = False) -> None:
       allot doctor
       allot doctor --state /tmp/try --json
     """
-    found = findings(folder_of(state))
+    tell_findings(findings(folder_of(state)), as_json=as_json)
+
+
+def tell_findings(found: Sequence[Finding], *, as_json: bool) -> None:
+    """Print findings. Raises Exit where something needed is broken."""
     if as_json:
         say_json(found)
     else:

@@ -20,7 +20,7 @@ OLDEST, NEWEST = (1, 20), (1, 37)
 """The first that is known to work, and the last whose changes were looked at."""
 MOST_NAMED = 5
 PATIENCE_S = 20.0
-MANIFESTS = "kubectl apply -k ops/kubernetes gives the service account all it needs."
+MANIFESTS = "`allot kubernetes manifests | kubectl apply -f -` gives the account all it needs."
 
 
 def kubernetes(folder: Path) -> list[Finding]:
@@ -35,11 +35,12 @@ def kubernetes(folder: Path) -> list[Finding]:
         finding
         for setup in setups
         if setup.type is EngineType.KUBERNETES
-        for finding in asyncio.run(_look(setup))
+        for finding in asyncio.run(look(setup))
     ]
 
 
-async def _look(setup: EngineSetup) -> list[Finding]:
+async def look(setup: EngineSetup) -> list[Finding]:
+    """Return findings on one cluster."""
     from allotment.backends.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.client import Client  # noqa: PLC0415 - only here
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
@@ -76,7 +77,9 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
     for namespace, _ in setup.namespaces:
         there = client.within(namespace)
         lacking = [right for right in FOREIGN if not await there.may(right)]
-        found += rights_findings(lacking, len(FOREIGN), namespace, binding_advice(namespace))
+        found += rights_findings(
+            lacking, len(FOREIGN), namespace, binding_advice(namespace, client.namespace)
+        )
     if not any(right.resource == "nodes" and right.verb == "list" for right in missing):
         found += node_findings(await client.nodes())
     found.append(image_finding(setup.image))
@@ -103,11 +106,14 @@ def version_finding(version: tuple[int, int], server: str) -> Finding:
     return Finding("kubernetes", Level.OK, text)
 
 
-def binding_advice(namespace: str) -> str:
-    """Return what gives the service its rights in a namespace whose pods it places."""
+def binding_advice(namespace: str, own: str) -> str:
+    """Return what gives the service its rights in a namespace whose pods it places.
+
+    `own` is where its account is, if that is as the manifests make it.
+    """
     return (
         f"kubectl create rolebinding allotment -n {namespace} "
-        "--clusterrole=allotment-foreign-pods --serviceaccount=allotment:allotment"
+        f"--clusterrole=allotment-foreign-pods --serviceaccount={own}:allotment"
     )
 
 

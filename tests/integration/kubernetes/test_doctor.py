@@ -1,7 +1,10 @@
 """The first start of a service on a real Kubernetes, and what `allot doctor` says of it."""
 
+import json
 from pathlib import Path
+from typing import Any
 
+from allotment.backends.kubernetes.rights import RIGHTS
 from tests.support.cluster import RealCluster
 from tests.support.kubernetes import IMAGE, MARKS, NAMESPACE, Kubernetes
 from tests.support.on_slurm import shell
@@ -58,3 +61,53 @@ def test_without_the_right_to_see_others_jobs_run_all_the_same(
         cluster.down()
         kubernetes.apply_manifests()
         kubernetes.clear()
+
+
+def test_printed_manifests_are_enough_rights_and_no_more(
+    kubernetes: Kubernetes, folder: Path
+) -> None:
+    (folder / "state").mkdir()
+    allot = RealCluster(folder / "state", "").allot
+    printed = allot("kubernetes", "manifests", "-n", "jobs", "--tenant", "default=lab").stdout
+    try:
+        kubernetes.kubectl("apply", "-f", "-", text=printed)
+        nobody, account = folder / "nobody", folder / "account"
+        kubernetes.kubectl("create", "serviceaccount", "nobody", "-n", "jobs")
+        for path, name in ((nobody, "nobody"), (account, "allotment")):
+            kubernetes.until(
+                lambda path=path, name=name: kubernetes.write_account(path, "jobs", name),
+                f"the token of {name}",
+            )
+        words = ("--kubeconfig", str(account), "-n", "jobs", "--tenant", "default=lab")
+        said = allot("kubernetes", "doctor", *words)
+        assert said.returncode == 0, said.stdout
+        for namespace in ("jobs", "default"):
+            assert "that are needed, namespace " + namespace in said.stdout
+        lost = allot("kubernetes", "doctor", "--kubeconfig", str(nobody), "-n", "jobs")
+        assert lost.returncode == 1
+        for right in RIGHTS:
+            assert f"no right to {right}" in lost.stdout
+        anyone = allowed(kubernetes, nobody, "jobs")
+        wanted = {(each.group, each.resource, each.verb) for each in RIGHTS}
+        assert allowed(kubernetes, account, "jobs") - anyone == wanted
+    finally:
+        kubernetes.kubectl("delete", "--ignore-not-found", "-f", "-", text=printed)
+        kubernetes.apply_manifests()
+
+
+def allowed(kubernetes: Kubernetes, who: Path, namespace: str) -> set[tuple[str, str, str]]:
+    """Return what an account may do in a namespace, as the API server says it."""
+    asked: dict[str, Any] = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": namespace},
+    }
+    words = (f"--kubeconfig={who}", "create", "-o", "json", "-f", "-")
+    said = json.loads(kubernetes.kubectl(*words, text=json.dumps(asked)))
+    return {
+        (group, resource, verb)
+        for rule in said["status"]["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

@@ -1,0 +1,166 @@
+"""`allot kubernetes`: the rights of a service in a cluster, given and looked at."""
+
+import asyncio
+import io
+import re
+from typing import Annotated
+
+import typer
+
+from allotment.cli.daemon import folder_of
+from allotment.cli.doctor import tell_findings
+from allotment.cli.doctor_finding import Finding, Level
+from allotment.cli.doctor_kubernetes import kubernetes as looked_at
+from allotment.cli.doctor_kubernetes import look
+from allotment.cli.options import AsJson, StateFolder
+from allotment.cli.output import Failed, say
+from allotment.model.engines import EngineSetup, EngineType
+from allotment.wire.tree import Plain
+
+HELP = {"help_option_names": ["--help", "-h"]}
+LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""The name of a namespace, as Kubernetes has it."""
+WHOSE = re.compile(r"[^\s/,]+(/[^\s/,]+)*")
+
+kubernetes = typer.Typer(
+    help="A Kubernetes cluster: the manifests that give the service its rights, and a check.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="Where the pods of tasks are.")
+]
+Placed = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tenant",
+        metavar="NAMESPACE=TENANT",
+        help="A namespace whose own pods are placed, and for whom: team-a=lab, or "
+        "team-b=lab/nlp,lab/urgent. Repeatable.",
+    ),
+]
+
+
+@kubernetes.callback()
+def _group() -> None:
+    pass
+
+
+@kubernetes.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n"
+    "  allot kubernetes manifests | kubectl apply -f -\n"
+    "  allot kubernetes manifests -n jobs --tenant team-a=lab/nlp,lab",
+)
+def manifests(
+    namespace: Namespace = "allotment",
+    tenant: Placed = None,
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", help="For jobs that name none.")
+    ] = "",
+) -> None:
+    """Print what gives the service its rights: a namespace, an account, and just those.
+
+    On top, as comments, is the engine that goes with it, for the configuration of the service.
+    The namespaces whose pods are placed have to be there.
+    """
+    from ruamel.yaml import YAML  # noqa: PLC0415 - only here
+
+    from allotment.backends.kubernetes.manifests import manifests as made  # noqa: PLC0415
+    from allotment.wire.config_text import config_text  # noqa: PLC0415
+
+    placed = _placed(tenant or [])
+    _check(namespace, "--namespace")
+    if namespace in placed:
+        raise Failed(
+            f"{namespace} is where tasks are: pods of others are not placed there.",
+            "Name another --namespace.",
+        )
+    engine: dict[str, Plain] = {"type": "kubernetes", "namespace": namespace}
+    if image:
+        engine["image"] = image
+    if placed:
+        engine["namespaces"] = {name: list(whose) for name, whose in placed.items()}
+    text = io.StringIO()
+    yaml = YAML()
+    yaml.explicit_start = True  # pyright: ignore[reportAttributeAccessIssue]
+    yaml.dump_all(made(namespace, list(placed)), text)  # pyright: ignore[reportUnknownMemberType]
+    for line in config_text({"engines": {"kubernetes": engine}}).splitlines():
+        say(f"# {line}")
+    say(text.getvalue().rstrip("\n"))
+
+
+@kubernetes.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n"
+    "  allot kubernetes doctor\n"
+    "  allot kubernetes doctor --kubeconfig default -n jobs --tenant team-a=lab",
+)
+def doctor(
+    *,
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="A cluster that no service has yet; `default`: kubectl's own.",
+        ),
+    ] = "",
+    context: Annotated[
+        str, typer.Option("--context", metavar="NAME", help="Which of its contexts.")
+    ] = "",
+    namespace: Namespace = "",
+    tenant: Placed = None,
+    state: StateFolder = "",
+    as_json: AsJson = False,
+) -> None:
+    """Check the clusters of the service: the version, each right by name, and the nodes.
+
+    With --kubeconfig, check a cluster before a service is told of it.
+
+    The exit code is 1 if something necessary is broken, not for a note or a warning.
+    """
+    if kubeconfig:
+        setup = EngineSetup(
+            "kubernetes", EngineType.KUBERNETES, context=context, namespace=namespace,
+            kubeconfig="" if kubeconfig == "default" else kubeconfig,
+            namespaces=tuple((name, tuple(who)) for name, who in _placed(tenant or []).items()),
+        )  # fmt: skip
+        found = asyncio.run(look(setup))
+    elif context or namespace or tenant:
+        raise Failed(
+            "--context, --namespace and --tenant are for a cluster of --kubeconfig.",
+            "Name its kubeconfig, or leave them out: the service's configuration says them.",
+        )
+    else:
+        text = "the configuration of the service names no cluster"
+        advice = "Name one: --kubeconfig FILE, or `allot up --kubernetes FILE`."
+        none = Finding("kubernetes", Level.NOTE, text, advice)
+        found = looked_at(folder_of(state)) or [none]
+    tell_findings(found, as_json=as_json)
+
+
+def _placed(words: list[str]) -> dict[str, list[str]]:
+    """Read which namespaces are whose. Raises Failed."""
+    found: dict[str, list[str]] = {}
+    for word in words:
+        name, _, said = word.partition("=")
+        whose = said.split(",")
+        if not all(WHOSE.fullmatch(each) for each in whose):
+            raise Failed(
+                f"--tenant {word} is not NAMESPACE=TENANT.", "Write it so: team-a=lab/nlp,lab."
+            )
+        _check(name, "--tenant")
+        if name in found:
+            raise Failed(f"--tenant names {name} twice.", "Write team-a=lab/nlp,lab/urgent.")
+        found[name] = whose
+    return found
+
+
+def _check(namespace: str, option: str) -> None:
+    if not LABEL.fullmatch(namespace):
+        raise Failed(
+            f"{option}: {namespace!r} cannot be the name of a namespace.",
+            "It has lower-case letters, digits and `-`, 63 at most.",
+        )

@@ -1,0 +1,81 @@
+"""The manifests that are printed, and the folder of them that kubectl takes as it is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from allotment.backends.kubernetes.manifests import manifests, rules
+from allotment.backends.kubernetes.rights import FOREIGN, RIGHTS
+
+FOLDER = Path(__file__).parents[3] / "ops" / "kubernetes"
+
+
+def in_folder() -> list[dict[str, Any]]:
+    """Return the objects of the folder, in the namespace that it puts them in."""
+    yaml = YAML(typ="safe", pure=True)
+    chosen = yaml.load(FOLDER / "kustomization.yaml")
+    found = [
+        each
+        for name in chosen["resources"]
+        for each in yaml.load_all(FOLDER / name)  # pyright: ignore[reportUnknownVariableType]
+    ]
+    for each in found:
+        if each["kind"] in {"ServiceAccount", "Role", "RoleBinding"}:
+            each["metadata"]["namespace"] = chosen["namespace"]
+        for subject in each.get("subjects", ()):
+            subject["namespace"] = chosen["namespace"]
+    return found
+
+
+def allowed(manifest: dict[str, Any]) -> set[tuple[str, str, str]]:
+    return {
+        (group, resource, verb)
+        for rule in manifest.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+def test_the_folder_has_just_what_is_printed() -> None:
+    def key(each: dict[str, Any]) -> str:
+        rest = {name: value for name, value in each.items() if name != "rules"}
+        return json.dumps([rest, sorted(allowed(each))], sort_keys=True)
+
+    assert sorted(map(key, manifests())) == sorted(map(key, in_folder()))
+
+
+def test_each_right_is_given_where_it_is_needed() -> None:
+    made = {(each["kind"], each["metadata"]["name"]): each for each in manifests()}
+    for kind, name, rights in (
+        ("Role", "allotment", [each for each in RIGHTS if not each.everywhere]),
+        ("ClusterRole", "allotment", [each for each in RIGHTS if each.everywhere]),
+    ):
+        wanted = {(each.group, each.resource, each.verb) for each in rights}
+        assert allowed(made[kind, name]) == wanted
+    assert {"list", "watch"} == {
+        verb for _, what, verb in allowed(made["ClusterRole", "allotment"]) if what == "pods"
+    }
+
+
+def test_rules_allow_no_verb_that_is_needed_of_other_objects_only() -> None:
+    given = allowed({"rules": rules(FOREIGN)})
+    assert given == {(each.group, each.resource, each.verb) for each in FOREIGN}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"), [("allotment", "allotment"), ("jobs", "allotment-jobs")]
+)
+def test_two_services_of_a_cluster_keep_their_own_bindings(namespace: str, name: str) -> None:
+    bound = [
+        each for each in manifests(namespace, ["team-a"]) if each["kind"].endswith("Binding")
+    ]
+    assert {each["metadata"].get("namespace"): each["metadata"]["name"] for each in bound} == {
+        namespace: "allotment",
+        None: name,
+        "team-a": name,
+    }
+    assert {each["subjects"][0]["namespace"] for each in bound} == {namespace}
