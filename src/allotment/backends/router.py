@@ -17,6 +17,7 @@ from allotment.model.ids import JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.model.reservations import FoundReservation
 from allotment.model.spec import Offered
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
@@ -37,6 +38,7 @@ from allotment.service.ports import (
     Offers,
     Refused,
     Report,
+    Reserves,
     Silence,
     TaskLaunch,
     TaskUse,
@@ -173,6 +175,14 @@ class Router:
             for name, engine in self._engines.items()
             if isinstance(engine, Finds)
             for nodes in engine.found_nodes().values()
+        }
+
+    def found_reservations(self) -> Mapping[str, Sequence[FoundReservation] | None]:
+        return {
+            name: found
+            for engine in self._engines.values()
+            if isinstance(engine, Reserves)
+            for name, found in engine.found_reservations().items()
         }
 
     def time_limit(self) -> Limit | None:

@@ -11,13 +11,17 @@ MOST_NAMED = 8
 
 
 def by_node(found: Iterable[ReservationView], now: int) -> dict[str, str]:
-    """Return for each node what it is set aside for: `set aside: fans, until 14:35`."""
+    """Return for each node what it is set aside for: `set aside: fans, until 14:35`.
+
+    Or within a day: `set aside from 08:00: fans, until 14:35`.
+    """
     told: dict[str, list[str]] = {}
     for one in found:
-        if one.begun:
+        if one.begun or one.begin - now < DAY:
+            ahead = "" if one.begun else f" from {_at(one.begin, now)}"
             for node in one.nodes:
                 told.setdefault(node, []).append(
-                    f"set aside: {_named(one)}, {_until(one, now)}"
+                    f"set aside{ahead}: {_named(one)}, until {_at(one.end, now)}"
                 )
     return {node: "; ".join(words) for node, words in told.items()}
 
@@ -25,7 +29,7 @@ def by_node(found: Iterable[ReservationView], now: int) -> dict[str, str]:
 def notes(found: Iterable[ReservationView], now: int) -> list[str]:
     """Return the nodes that each reservation in force takes, for a line of its own."""
     return [
-        f"set aside: {_nodes(one)} ({_named(one)}, {_until(one, now)})"
+        f"set aside: {_nodes(one)} ({_named(one)}, until {_at(one.end, now)})"
         for one in found
         if one.begun
     ]
@@ -41,6 +45,6 @@ def _nodes(one: ReservationView) -> str:
     return ", ".join(one.nodes[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _until(one: ReservationView, now: int) -> str:
-    end = datetime.fromtimestamp(one.end / SECOND).astimezone()
-    return f"until {end:{'%H:%M' if one.end - now < DAY else '%Y-%m-%d %H:%M'}}"
+def _at(instant: int, now: int) -> str:
+    at = datetime.fromtimestamp(instant / SECOND).astimezone()
+    return f"{at:{'%H:%M' if instant - now < DAY else '%Y-%m-%d %H:%M'}}"

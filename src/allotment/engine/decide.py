@@ -13,6 +13,7 @@ from allotment.engine.again import not_of_others, submit_again
 from allotment.engine.completion import finish
 from allotment.engine.defaults import with_defaults
 from allotment.engine.found import find_nodes
+from allotment.engine.found_reservations import find_reservations
 from allotment.engine.health import declare
 from allotment.engine.queueing import check_queue, check_queues, check_user, in_its_queue
 from allotment.engine.records import JobRecord
@@ -74,6 +75,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return _configure(state, config, now)
         case c.FindNodes():
             return find_nodes(state, command, now)
+        case c.FindReservations():
+            return find_reservations(state, command, now)
 
 
 def _find(state: State, job: JobId) -> JobRecord:

@@ -50,6 +50,13 @@ def end(state: State, name: str) -> Emit:
         raise Rejected(
             Code.NOT_FOUND, f"There is no reservation {name!r}.", f"There are: {names}."
         )
+    if engine := state.reservations[name].engine:
+        raise Rejected(
+            Code.CONFLICT,
+            f"Reservation {name} was made in engine {engine}, not here.",
+            "End it there; of Slurm: scontrol delete "
+            f"reservationname={name.removesuffix(f'@{engine}')}",
+        )
     yield e.ReservationEnded(name)
 
 

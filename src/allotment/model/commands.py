@@ -5,7 +5,7 @@ import msgspec
 from allotment.model.grid import Grid
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
-from allotment.model.reservations import NOTICE_MS
+from allotment.model.reservations import NOTICE_MS, FoundReservation
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config
 
@@ -148,6 +148,13 @@ class FindNodes(Command, frozen=True):
     config: Config
 
 
+class FindReservations(Command, frozen=True):
+    """Have just those reservations of an engine that it has told of."""
+
+    engine: str
+    found: tuple[FoundReservation, ...]
+
+
 AnyCommand = (
     SubmitJob
     | SubmitAgain
@@ -165,4 +172,5 @@ AnyCommand = (
     | EndReservation
     | ApplyConfig
     | FindNodes
+    | FindReservations
 )

@@ -82,6 +82,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of pilots: on the own disk of each node; '' where nodes share the service's."""
     rest: RestSetup | None = None
     """How Slurm is asked, if not by its commands."""
+    reservation: str = ""
+    """Which of its reservations is for all jobs here, where and while there is one."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

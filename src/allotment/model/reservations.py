@@ -29,6 +29,10 @@ class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
     notice_ms: Millis = NOTICE_MS
     """Jobs of unknown run time are taken to run for so long."""
     reason: str = ""
+    engine: str = ""
+    """Whose it is, where it was made in an engine; '' for those that are set here."""
+    shut: bool = False
+    """Not even those named may use the nodes: they cannot in its engine, or not yet."""
 
     def moved(self, ms: int) -> "Reservation":
         """Return the same reservation some time later, or on another clock."""
@@ -42,10 +46,24 @@ class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def admits(self, tenant: str, queue: str, user: str) -> bool:
         """Whether a job of theirs may use the nodes meanwhile."""
-        return (
+        return not self.shut and (
             user in self.users or tenant in self.tenants or f"{tenant}/{queue}" in self.queues
         )
 
     def bars_from(self, span_ms: int) -> Instant:
         """Return from when on a job that may run for so long (-1: for ever) is kept off."""
         return Instant(self.begin - (span_ms if span_ms >= 0 else self.notice_ms))
+
+
+class FoundReservation(msgspec.Struct, frozen=True):
+    """A reservation as an engine tells of it, its nodes by name; else as `Reservation`."""
+
+    name: str
+    begin: WallTime
+    end: WallTime
+    nodes: tuple[str, ...]
+    users: tuple[str, ...] = ()
+    tenants: tuple[str, ...] = ()
+    shut: bool = True
+    notice_ms: Millis = Millis(DAY)
+    reason: str = ""

@@ -14,6 +14,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
+from allotment.model.reservations import FoundReservation
 from allotment.model.spec import JobSpec, Mpi, Offered
 from allotment.service.image_view import ImageRow, ImageView
 
@@ -410,6 +411,15 @@ class Finds(Protocol):
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         """Return the nodes by engine, '' where there is but one; none before the first look."""
+        ...
+
+
+@runtime_checkable
+class Reserves(Protocol):
+    """An ability of some backends: tell of reservations that are made in their engines."""
+
+    def found_reservations(self) -> Mapping[str, Sequence[FoundReservation] | None]:
+        """Return them by the names of their engines; None before the first look."""
         ...
 
 

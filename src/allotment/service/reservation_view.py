@@ -46,5 +46,7 @@ class ReservationView(msgspec.Struct, frozen=True):
     evict: bool
     notice_ms: int
     reason: str
+    engine: str
+    """Whose it is, where it was made in an engine; '' for those that are set here."""
     jobs: tuple[JobId, ...]
     """Jobs on these nodes that may not use them then, unless a limit ends them before."""

@@ -66,5 +66,6 @@ def _view(state: State, reservation: Reservation, now: Instant) -> ReservationVi
         evict=reservation.evict,
         notice_ms=reservation.notice_ms,
         reason=reservation.reason,
+        engine=reservation.engine,
         jobs=jobs,
     )

@@ -25,7 +25,7 @@ from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Visibility
-from allotment.service import joining, offering
+from allotment.service import found_reservations, joining, offering
 from allotment.service import views as v
 from allotment.service.access import (
     is_admin,
@@ -48,6 +48,7 @@ from allotment.service.event_feed import EventFeed, FeedEvent, seen
 from allotment.service.finding import Finding
 from allotment.service.folders import PathCheck
 from allotment.service.forever import forever
+from allotment.service.found_reservations import FoundReservations
 from allotment.service.hardware import hardware_views, part_of, places_of, reports_of
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.host_ports import port_is_free
@@ -131,6 +132,7 @@ class Service:
         self.pipeline = Pipeline(engine, store, backend, clock, own)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
         self._joining = Joining(self.pipeline, backend, self.reconfiguring)
+        self._reserving = FoundReservations(self.pipeline, backend)
         self._looking: list[asyncio.Task[None]] = []
         committer = self.pipeline.committer
         self.turns = turns = Turns()
@@ -205,6 +207,7 @@ class Service:
             asyncio.create_task(forever(step, pause_s, what))
             for step, pause_s, what in (
                 (self._joining.look, joining.LOOK_EVERY_S, "nodes of engines"),
+                (self._reserving.look, found_reservations.LOOK_EVERY_S, "reservations"),
                 (self._offering.look, offering.LOOK_EVERY_S, "offers"),
                 (self._offering.follow, 0, "new offers"),
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
@@ -371,6 +374,7 @@ class Service:
                 | c.EndReservation()
                 | c.ApplyConfig()
                 | c.FindNodes()
+                | c.FindReservations()
             ):
                 may_administer(actor)
             case c.SubmitJob() | c.SubmitAgain():

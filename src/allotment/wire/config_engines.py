@@ -35,6 +35,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             tuple(sorted((name, tuple(whose)) for name, whose in engine.namespaces.items())),
             engine.folder,
             _rest_of(engine),
+            engine.reservation,
         )
         for name, engine in shape.engines.items()
     )

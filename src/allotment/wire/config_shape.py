@@ -254,6 +254,7 @@ class EngineShape(Shape):
     partition: NameOrNone = Field(default="", examples=["main"])
     accounts: dict[str, Name] = Field(default={}, examples=["{vision: research}"])
     qos: NameOrNone = Field(default="", examples=["normal"])
+    reservation: Word = Field(default="", examples=["allotment"])
     folder: Path = Field(default="", examples=["/var/lib/allotment"])
     rest: RestShape | None = Field(default=None, examples=["{socket: /run/slurmrestd.sock}"])
     kubeconfig: Word = Field(default="", examples=["/etc/allotment/kubeconfig"])
@@ -266,16 +267,10 @@ class EngineShape(Shape):
 
     @model_validator(mode="after")
     def _where(self) -> "EngineShape":
-        for key in ("accounts", "qos", "rest"):
-            if getattr(self, key) and self.type is not EngineType.SLURM:
+        for key, types in OF_SLURM.items():
+            if getattr(self, key) and self.type not in types:
                 message = f"is given, and an engine of type {self.type} has no such"
-                raise Amiss(message, "type: slurm", at=(key,))
-        if self.folder and self.type is not EngineType.PILOT:
-            raise Amiss(
-                f"is given, and an engine of type {self.type} has no such",
-                "type: pilot",
-                at=("folder",),
-            )
+                raise Amiss(message, f"type: {types[0]}", at=(key,))
         if self.folder and not self.folder.startswith("/"):
             raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
         of_slurm = self.type in (EngineType.SLURM, EngineType.PILOT)
@@ -293,6 +288,14 @@ class EngineShape(Shape):
         return self
 
 
+OF_SLURM = {
+    "accounts": (EngineType.SLURM,),
+    "qos": (EngineType.SLURM,),
+    "rest": (EngineType.SLURM,),
+    "reservation": (EngineType.SLURM, EngineType.PILOT),
+    "folder": (EngineType.PILOT,),
+}
+"""Which engines have some keys."""
 OF_KUBERNETES = (
     "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "namespaces",
 )  # fmt: skip

@@ -82,7 +82,9 @@ def _namespaces(engine: EngineSetup) -> Written:
     return {"namespaces": whose} if whose else {}
 
 
-ENGINE_WORDS = ("partition", "qos", "kubeconfig", "context", "namespace", "image", "folder")
+ENGINE_WORDS = (
+    "partition", "qos", "reservation", "kubeconfig", "context", "namespace", "image", "folder",
+)  # fmt: skip
 
 
 def _rest(rest: RestSetup) -> Written:

@@ -147,6 +147,7 @@ class Engines(msgspec.Struct, frozen=True):
                     divided=lambda: _divided(config()),
                     disk=setup.folder,
                     images=self._images(config),
+                    setup=setup,
                 )
             case EngineType.KUBERNETES:
                 from allotment.backends.kubernetes.backend import (  # noqa: PLC0415

@@ -28,10 +28,10 @@ from allotment.backends.status import RunnerStatus, indexes_in, status_from
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
-from allotment.model.quantity import MIB, MINUTE, Millis, Resources
+from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import NodeReport, Seen
 from allotment.service.launch import binding_of
-from allotment.service.ports import Binding, GangLaunch, Identity, Limit, TaskLaunch
+from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
 TASK = TaskLaunch(
@@ -309,8 +309,7 @@ def test_a_command_beside_a_task_goes_as_its_user_from_the_first_moment() -> Non
 def test_a_time_limit_has_some_to_spare_where_the_partition_has(
     limit_ms: int, most: int | None, minutes: int
 ) -> None:
-    limit = Limit(Millis(most * MINUTE), "it") if most else None
-    assert time_of(Millis(limit_ms), limit) == minutes
+    assert time_of(Millis(limit_ms), most) == minutes
 
 
 def test_the_limits_of_a_partition_are_read() -> None:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
-from time import monotonic
+from time import monotonic, time_ns
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,20 +32,25 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.node_images import NodeImages
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.request import own_folder
+from allotment.backends.pilot.spell import spell_of
 from allotment.backends.pilot.squeue import PilotRow, cancel_named, others_wait, rows
-from allotment.backends.slurm import client
+from allotment.backends.slurm import client, token
 from allotment.backends.slurm.finding import Finder
+from allotment.backends.slurm.nodes import RESERVATIONS_EVERY_S
+from allotment.backends.slurm.reservations import SLURM, Calendar, SlurmReservation
+from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
-from allotment.model.engines import Ability
+from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.health import HealthReport
 from allotment.model.ids import JobId, NodeId, TaskKey
-from allotment.model.quantity import Millis
+from allotment.model.quantity import Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
+from allotment.model.reservations import FoundReservation
 from allotment.service.forever import forever
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
@@ -62,6 +67,7 @@ from allotment.service.workspace import Workspace
 
 log = structlog.get_logger("allot.pilot")
 
+UNNAMED = EngineSetup("", EngineType.PILOT)
 STEP_EVERY_S = 0.25
 ASK_OFTEN_S, ASK_SELDOM_S = 0.5, 10.0
 """Slurm is asked for our jobs: often while a node comes or goes, seldom when all is well."""
@@ -100,6 +106,7 @@ class PilotBackend:
         divided: Callable[[], Collection[NodeId]] = tuple,
         disk: str = "",
         images: Images | None = None,
+        setup: EngineSetup = UNNAMED,
         idle_s: float = IDLE_S,
         lease_s: float = LEASE_S,
     ) -> None:
@@ -112,6 +119,12 @@ class PilotBackend:
             self.abilities = self.abilities - {Ability.IMAGES}
         self._images = NodeImages(images, self._links_up)
         self._disk = disk
+        self._setup = setup
+        self._user = token.name_of(os.geteuid())
+        self._reservations: Sequence[SlurmReservation] | None = None
+        """As Slurm told of them last; None before."""
+        self._slurm_partition: Partition | None = None
+        self._asked_for_reservations = -RESERVATIONS_EVERY_S
         self._disks: NodeDisks | None = None
         self._launching: set[TaskKey] = set()
         self._outputs = Outputs()
@@ -313,6 +326,7 @@ class PilotBackend:
                 await self._finder.look(there, {node.name for node in self._nodes()})
                 self._slurm_nodes = {node.name: node for node in there}
                 self._looked = now
+                await self._look_for_reservations(now)
                 with contextlib.suppress(BackendError):  # A courtesy: nothing waits for it.
                     self._others_wait = await others_wait(self._partition, self._prefix)
             self._away = ""
@@ -321,7 +335,32 @@ class PilotBackend:
                 log.warning("Slurm does not answer; tasks go on", why=str(error))
             self._away = str(error)
 
+    async def _look_for_reservations(self, now: float) -> None:
+        """Ask for all reservations, if it is time. Raises EngineAway."""
+        if now - self._asked_for_reservations < RESERVATIONS_EVERY_S:
+            return
+        try:
+            self._slurm_partition = await client.partition(self._partition)
+            self._reservations = await client.reservations()
+        except EngineAway:
+            raise
+        except BackendError:  # Of one who may not see them, none are known.
+            self._reservations = self._reservations or ()
+        self._asked_for_reservations = now
+
+    @property
+    def _calendar(self) -> Calendar:
+        return Calendar(self._setup, self._user, tuple(self._reservations or ()))
+
+    def found_reservations(self) -> Mapping[str, Sequence[FoundReservation] | None]:
+        known = self._reservations is not None
+        found = tuple(self._calendar.found(_wall_now())) if known else None
+        return {self._setup.name or SLURM: found}
+
     async def _step_one(self, hold: Hold) -> None:
+        there = self._slurm_partition
+        usual_min = there.usual_min if there is not None else None
+        hold.spell = spell_of(hold.node.name, self._calendar, usual_min, _wall_now())
         why = hold.is_over(self._rows)
         if why:
             await self._lose(hold, why)
@@ -690,6 +729,10 @@ class PilotBackend:
 
 def _lost(key: TaskKey, why: str) -> TaskReport:
     return TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=why))
+
+
+def _wall_now() -> WallTime:
+    return WallTime(time_ns() // 1_000_000)
 
 
 async def _those_that_answer(asked: list[Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from allotment.backends.pilot.door import NotAdmitted, is_same
 from allotment.backends.pilot.leftover import Book, KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.request import name_of, options_of, script_of
+from allotment.backends.pilot.spell import Spell
 from allotment.backends.pilot.squeue import PilotRow, cancel_named
 from allotment.backends.slurm import client
 from allotment.backends.slurm.discover import report_of as slurm_report
@@ -86,6 +87,8 @@ class Hold:
         self.link: Link | None = None
         self.up = asyncio.Event()
         self.is_configured = True
+        self.spell = Spell()
+        """Until when the node may be held, and how that is asked for."""
         self.needs_walls = False
         """Whether tasks there may not even see each other's devices."""
         self._is_wanted = True
@@ -221,6 +224,8 @@ class Hold:
 
     def _closed(self, rows: Mapping[str, PilotRow]) -> str:
         row = rows.get(self.job_name)
+        if self.spell.shut:
+            return self.spell.shut
         if not self.kept.is_asked_for:
             return "its hold is about to be asked for" if self._is_wanted else ""
         if self.link is not None:
@@ -255,7 +260,7 @@ class Hold:
 
     def is_to_submit(self, found: SlurmNode | None) -> bool:
         """Whether the node is to be asked for now."""
-        if self.kept.is_asked_for:
+        if self.kept.is_asked_for or self.spell.shut:
             return False
         if found is not None:
             there = slurm_report(self.node, found)
@@ -277,7 +282,8 @@ class Hold:
             return False
         closed = slurm_report(self.node, found).closed if found is not None else ""
         row = rows.get(self.job_name)
-        ends = bool(closed or self._wrong_with(self.link.hello, row)) or not self.is_configured
+        ends = bool(closed or self.spell.shut or self._wrong_with(self.link.hello, row))
+        ends = ends or not self.is_configured
         return ends or monotonic() - self._busy > idle_s
 
     async def submit(
@@ -300,7 +306,9 @@ class Hold:
             with os.fdopen(fd, "w", encoding="utf-8") as file:
                 file.write(script_of(fence, note(self)))
             log_to = "" if self.has_own_disk else self.there
-            options = options_of(self.node, self.job_name, self._partition, log_to)
+            options = options_of(
+                self.node, self.job_name, self._partition, log_to, self.spell.options
+            )
             number = await client.submit(options, str(script))
             if self.kept.job != number:
                 self._keep(job=number)

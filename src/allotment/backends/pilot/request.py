@@ -16,10 +16,13 @@ def name_of(prefix: str, node: str, epoch: int) -> str:
     return f"{prefix}-{node}.{epoch}"
 
 
-def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
+def options_of(
+    node: Node, name: str, partition: str, folder: str, lasting: Sequence[str] = ()
+) -> list[str]:
     """Return the options of `sbatch`: all of this node, for as long as is allowed.
 
-    Without a folder that Slurm sees from the start, the pilot writes its log itself.
+    `lasting` says where that is less than usual. Without a folder that Slurm sees from the
+    start, the pilot writes its log itself.
     """
     options = [
         f"--job-name={name}",
@@ -35,6 +38,7 @@ def options_of(node: Node, name: str, partition: str, folder: str) -> list[str]:
         "--chdir=/",
         f"--output={f'{folder}/pilot.log' if folder else '/dev/null'}",
         "--open-mode=append",
+        *lasting,
     ]
     counts: dict[str, int] = {}
     for device in node.devices:

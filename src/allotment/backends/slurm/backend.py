@@ -13,14 +13,14 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
-from time import monotonic
+from time import monotonic, time_ns
 
 import msgspec
 import structlog
 
 from allotment.backends.contact import Contact
 from allotment.backends.local.output import Piece, chunk_of
-from allotment.backends.slurm import client, nodes
+from allotment.backends.slurm import client, nodes, token
 from allotment.backends.slurm.calls import calls_of
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
@@ -43,11 +43,12 @@ from allotment.backends.slurm.ranks import (
 from allotment.backends.slurm.request import (
     charges_of,
     document_of,
+    lasting_of,
     name_of,
     options_of,
     script_of,
-    time_of,
 )
+from allotment.backends.slurm.reservations import SLURM, Calendar
 from allotment.backends.slurm.status import NEVER, WAITS, Row, Rows, report
 from allotment.backends.slurm.strays import STRAY_S, Strays
 from allotment.backends.status import RunnerStatus, status_from
@@ -57,9 +58,10 @@ from allotment.model.diagnosis import Exit
 from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import JobId, TaskKey
-from allotment.model.quantity import MINUTE, Millis
+from allotment.model.quantity import MINUTE, Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.model.reservations import FoundReservation
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
 from allotment.service.ports import (
@@ -138,6 +140,7 @@ class SlurmBackend:
         setup: EngineSetup = UNNAMED,
     ) -> None:
         self._setup = setup
+        self._user = token.name_of(os.geteuid())
         self._slurm = calls_of(setup)
         self._root = state_dir / "slurm"
         self._partition = partition
@@ -264,15 +267,14 @@ class SlurmBackend:
         options = options_of(gang, task, self._prefix, self._partition, folder)
         script = self._folder(task.key).with_suffix(".sh").absolute()
         files = {script: script_of(folder, str(self._runner))}
-        return await self._submit_as(gang, options, script, files)
+        return await self._submit_as(gang, [task.binding.node], options, script, files)
 
     async def _submit_as(
-        self, gang: GangLaunch, options: list[str], script: Path, files: Mapping[Path, str],
-        env: Mapping[str, str] = {},
+        self, gang: GangLaunch, nodes: Sequence[str], options: list[str], script: Path,
+        files: Mapping[Path, str], env: Mapping[str, str] = {},
     ) -> str:  # fmt: skip
         options += charges_of(gang, self._setup)
-        if gang.limit_ms:
-            options.append(f"--time={time_of(gang.limit_ms, self.time_limit())}")
+        options += lasting_of(gang, nodes, self._calendar, self._watch.partition, _wall_now())
         try:
             for path, text in files.items():
                 path.write_text(text)
@@ -328,7 +330,8 @@ class SlurmBackend:
         }
         options = options_of_ranks(gang, self._prefix, self._partition, first)
         env = {"SLURM_HOSTFILE": str(hosts)}
-        return await self._submit_as(gang, options, script, files, env)
+        nodes = sorted({task.binding.node for task in gang.tasks})
+        return await self._submit_as(gang, nodes, options, script, files, env)
 
     async def _cancel(self, job: str) -> None:
         async with self._calls:
@@ -441,6 +444,15 @@ class SlurmBackend:
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {"": self._watch.finder.nodes}
+
+    @property
+    def _calendar(self) -> Calendar:
+        return Calendar(self._setup, self._user, tuple(self._watch.reservations or ()))
+
+    def found_reservations(self) -> Mapping[str, Sequence[FoundReservation] | None]:
+        known = self._watch.reservations is not None
+        found = tuple(self._calendar.found(_wall_now())) if known else None
+        return {self._setup.name or SLURM: found}
 
     def time_limit(self) -> Limit | None:
         there = self._watch.partition
@@ -612,7 +624,7 @@ class SlurmBackend:
         waited_s = monotonic() - since
         is_passed_over = row.state == "PENDING" and row.reason not in NOT_YET
         if is_passed_over and waited_s < HURRY_S:
-            self._watch.hurry()
+            self._watch.hurry(reserved="eserv" in row.reason)
         is_shut = is_passed_over and self._watch.shut_since(
             record.node, since - nodes.LOOK_EVERY_S
         )
@@ -786,6 +798,10 @@ class SlurmBackend:
             log.warning("a task cannot be told something", task=str(key), why=str(error))
         finally:
             os.close(at)
+
+
+def _wall_now() -> WallTime:
+    return WallTime(time_ns() // 1_000_000)
 
 
 def _source_of(module: str) -> str:

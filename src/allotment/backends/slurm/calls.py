@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from allotment.backends.slurm import client
+from allotment.backends.slurm.reservations import SlurmReservation
 from allotment.backends.slurm.rest import Rest
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Rows
@@ -46,6 +47,10 @@ class Calls(Protocol):
 
     async def partition(self, name: str) -> Partition | None:
         """Return the settings of a partition; None where Slurm has none."""
+        ...
+
+    async def reservations(self) -> Sequence[SlurmReservation]:
+        """Return all reservations."""
         ...
 
     async def switches(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
 from allotment.backends.program import said_by
+from allotment.backends.slurm.reservations import SlurmReservation, reservations_of
 from allotment.backends.slurm.settings import Partition, partition_of, settings_of
 from allotment.backends.slurm.status import ROW, Rows, rows_of
 from allotment.backends.slurm.told import SlurmNode, nodes_from
@@ -71,6 +72,11 @@ async def lines(partition: str) -> Sequence[NodeLine]:
     It costs a small part of `nodes` on a large cluster. Raises BackendError.
     """
     return lines_of(await run("sinfo", "-h", "-N", "-p", partition, "-O", LINE))
+
+
+async def reservations() -> tuple[SlurmReservation, ...]:
+    """Return all reservations. Raises BackendError."""
+    return reservations_of(await run("scontrol", "--oneliner", "show", "reservations"))
 
 
 async def partition(name: str) -> Partition | None:

@@ -11,12 +11,13 @@ from allotment.backends.contact import Contact
 from allotment.backends.slurm.calls import Calls
 from allotment.backends.slurm.discover import report_of
 from allotment.backends.slurm.finding import Finder
+from allotment.backends.slurm.reservations import SlurmReservation
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Rows
 from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.slurm.usage import NodeLine, others_on
 from allotment.model.cluster import Node
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import NodeId
 from allotment.model.others import NOBODY, Others
 from allotment.model.reports import NodeReport, OthersReport
@@ -29,6 +30,8 @@ FORGOTTEN_S = 20.0
 """For how long a node must be missing in Slurm before what ran there is given up."""
 OURS = "allotment: "
 """How the reason of our own drains begins in Slurm."""
+RESERVATIONS_EVERY_S = 30.0
+"""How often Slurm is asked for its reservations, while it lets no job wait for one."""
 ALL_EVERY_S = 60.0
 """How often all is asked of each node, where nothing new seems wrong."""
 
@@ -63,6 +66,9 @@ class NodeWatch:
         """What others use of nodes, as it was told."""
         self._changed: dict[str, float] = {}
         """When it was told last that less can be had of a node, by name."""
+        self.reservations: Sequence[SlurmReservation] | None = None
+        """As they were when asked for last; None before."""
+        self._asked_for_reservations = -RESERVATIONS_EVERY_S
         self._to_open: set[str] = set()
         """Nodes that are not to be drained by us, whatever became of telling Slurm."""
 
@@ -72,9 +78,11 @@ class NodeWatch:
         pause_s = SOON_S if self._is_hurried else LOOK_EVERY_S
         return monotonic() - self._looked >= pause_s
 
-    def hurry(self, *, full: bool = False) -> None:
-        """Look soon: a task waits for a node that Slurm does not give."""
+    def hurry(self, *, full: bool = False, reserved: bool = False) -> None:
+        """Look soon: a task waits for a node that Slurm does not give, or has `reserved`."""
         self._is_hurried, self._is_full = True, self._is_full or full
+        if reserved:
+            self._asked_for_reservations = -RESERVATIONS_EVERY_S
 
     def shut_since(self, node: str, since: float) -> bool:
         """Whether less of a node was available since then than before, as reported."""
@@ -88,6 +96,7 @@ class NodeWatch:
         try:
             async with self._contact:
                 lines = await self._slurm.lines(self._name)
+                await self._look_for_reservations()
                 seen = (frozenset(line.standing for line in lines), nodes)
                 if seen == self._seen and not wants_all:
                     return lines
@@ -108,6 +117,21 @@ class NodeWatch:
                     self._changed[node.name] = monotonic()
                 self._sink(told)
         return lines
+
+    async def _look_for_reservations(self) -> None:
+        """Ask for all reservations, if it is time. Raises EngineAway.
+
+        Where Slurm refuses to tell, there are none: who cannot see them learns it of each job.
+        """
+        if monotonic() - self._asked_for_reservations < RESERVATIONS_EVERY_S:
+            return
+        try:
+            self.reservations = await self._slurm.reservations()
+        except EngineAway:
+            raise
+        except BackendError:
+            self.reservations = self.reservations or ()
+        self._asked_for_reservations = monotonic()
 
     def _forget_all_but(self, nodes: Sequence[Node]) -> None:
         """Forget what was told of nodes that have left."""

@@ -1,13 +1,16 @@
 """A task → the Slurm job that runs it. Pure: no clock, no files."""
 
 import json
+from collections.abc import Collection
 from math import ceil
 
 from allotment.backends.slurm.discover import UNTYPED
+from allotment.backends.slurm.reservations import Calendar, Holder
+from allotment.backends.slurm.settings import Partition
 from allotment.model.engines import EngineSetup
 from allotment.model.ids import TaskKey
-from allotment.model.quantity import MIB, MINUTE, Millis, Resources
-from allotment.service.ports import Binding, GangLaunch, Limit, TaskLaunch
+from allotment.model.quantity import MIB, MINUTE, Millis, Resources, WallTime
+from allotment.service.ports import Binding, GangLaunch, TaskLaunch
 
 UNSEEN = frozenset(
     {
@@ -125,11 +128,36 @@ def _typed(binding: Binding) -> list[str]:
     ]
 
 
-def time_of(limit_ms: Millis, most: Limit | None) -> int:
+def time_of(limit_ms: Millis, most: int | None) -> int:
     """Return the time limit of a job in minutes, with a reserve as far as that is allowed."""
     minutes = ceil(limit_ms / MINUTE)
     spared = minutes + SPARE_MIN
-    return spared if most is None else max(minutes, min(spared, most.most_ms // MINUTE))
+    return spared if most is None else max(minutes, min(spared, most))
+
+
+def lasting_of(
+    gang: GangLaunch,
+    nodes: Collection[str],
+    calendar: Calendar,
+    partition: Partition | None,
+    now: WallTime,
+) -> list[str]:
+    """Return the options that say for how long a gang may run on nodes, and in which of
+    Slurm's reservations: Slurm starts nothing that may reach into another.
+
+    Raises BackendError where another has begun.
+    """
+    labels = dict(gang.labels)
+    holder = Holder(labels.get("user", ""), labels.get("tenant", ""))
+    named = calendar.named(nodes, holder, now)
+    left = calendar.minutes(nodes, named, now)
+    most, usual = (partition.max_min, partition.usual_min) if partition else (None, None)
+    minutes = time_of(gang.limit_ms, most) if gang.limit_ms else usual
+    is_cut = left is not None and (minutes is None or left < minutes)
+    options = [f"--reservation={named}"] if named else []
+    if gang.limit_ms or is_cut:
+        options.append(f"--time={left if is_cut else minutes}")
+    return options
 
 
 def quoted(path: str) -> str:

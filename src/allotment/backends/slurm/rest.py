@@ -14,6 +14,7 @@ import msgspec
 from allotment.backends.http import Answer, Http
 from allotment.backends.slurm import client
 from allotment.backends.slurm.client import AWAY, OVER
+from allotment.backends.slurm.reservations import SlurmReservation
 from allotment.backends.slurm.rest_shapes import (
     NEW,
     Flaw,
@@ -23,6 +24,7 @@ from allotment.backends.slurm.rest_shapes import (
     number_in,
     owner_in,
     partition_in,
+    reservations_in,
     rows_in,
     submission_of,
 )
@@ -165,6 +167,9 @@ class Rest:
 
     async def partition(self, name: str) -> Partition | None:
         return partition_in(await self._ask("GET", "partitions"), name)
+
+    async def reservations(self) -> tuple[SlurmReservation, ...]:
+        return reservations_in(await self._ask("GET", "reservations"))
 
     async def switches(self) -> str:
         try:

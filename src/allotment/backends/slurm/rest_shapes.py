@@ -11,8 +11,10 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from allotment.backends.slurm.reservations import SlurmReservation, words_of
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Row, Rows
+from allotment.backends.slurm.switches import names_of
 from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.slurm.usage import CPU, MEMORY, NodeLine, devices_of
 from allotment.model.errors import BackendError
@@ -78,7 +80,7 @@ class _Job(msgspec.Struct, frozen=True):
     tres_per_node: str = ""
 
 
-class _Maximums(msgspec.Struct, frozen=True):
+class _Times(msgspec.Struct, frozen=True):
     time: Number = None
 
 
@@ -89,11 +91,28 @@ class _State(msgspec.Struct, frozen=True):
 class _Partition(msgspec.Struct, frozen=True):
     name: str
     max_time_limit: Number = None
-    maximums: _Maximums = _Maximums()
+    default_time_limit: Number = None
+    maximums: _Times = _Times()
+    defaults: _Times = _Times()
     state: str = "UP"
     partition: _State = _State()
     preemption_mode: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
+
+
+class _Reservation(msgspec.Struct, frozen=True):
+    name: str
+    start_time: Number = None
+    end_time: Number = None
+    node_list: str = ""
+    users: str = ""
+    accounts: str = ""
+    groups: str = ""
+    flags: tuple[str, ...] = ()
+
+
+class _Reservations(msgspec.Struct, frozen=True):
+    reservations: tuple[_Reservation, ...]
 
 
 class _Flaws(msgspec.Struct, frozen=True):
@@ -186,8 +205,22 @@ def partition_in(body: bytes, name: str) -> Partition | None:
                 name, most, found.state == "UP" and "UP" in found.partition.state,
                 bool(modes - {"disabled", "off"}),
                 any("root" in flag.lower() for flag in found.flags),
+                number_of(found.default_time_limit) or number_of(found.defaults.time),
             )  # fmt: skip
     return None
+
+
+def reservations_in(body: bytes) -> tuple[SlurmReservation, ...]:
+    """Return the reservations of nodes that have times."""
+    return tuple(
+        SlurmReservation(
+            its.name, begin * 1000, end * 1000, nodes,
+            words_of(its.users), words_of(its.accounts), words_of(its.groups), its.flags,
+        )
+        for its in _read(body, _Reservations).reservations
+        if (begin := number_of(its.start_time)) and (end := number_of(its.end_time))
+        and (nodes := tuple(names_of(its.node_list)))
+    )  # fmt: skip
 
 
 def lines_of_nodes(nodes: Sequence[SlurmNode], partition: str) -> tuple[NodeLine, ...]:
@@ -218,7 +251,8 @@ def _standing(words: Sequence[str]) -> str:
 
 FIELDS = {
     "job-name": "name", "comment": "comment", "partition": "partition", "account": "account",
-    "qos": "qos", "chdir": "current_working_directory", "output": "standard_output",
+    "qos": "qos", "reservation": "reservation", "chdir": "current_working_directory",
+    "output": "standard_output",
 }  # fmt: skip
 """Options of `sbatch` that say the same here."""
 

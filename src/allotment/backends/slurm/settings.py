@@ -16,6 +16,13 @@ class Partition(msgspec.Struct, frozen=True):
     is_up: bool = True
     preempts: bool = False
     root_only: bool = False
+    default_min: int | None = None
+    """The limit of a job that asks for none, in minutes; None where that is the longest."""
+
+    @property
+    def usual_min(self) -> int | None:
+        """The limit of a job that asks for none, in minutes; None without one."""
+        return self.max_min if self.default_min is None else self.default_min
 
 
 def partition_of(text: str) -> Partition | None:
@@ -29,6 +36,7 @@ def partition_of(text: str) -> Partition | None:
         told.get("State", "UP") == "UP",
         told.get("PreemptMode", "OFF") not in ("OFF", "(null)"),
         told.get("RootOnly", "NO") == "YES",
+        minutes_of(told.get("DefaultTime", "")),
     )
 
 
