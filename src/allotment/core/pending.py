@@ -198,7 +198,7 @@ class Pending:
         too, and it is O(classes) to begin.
         """
         leap = {} if leap is None else leap
-        if self._classes is not None and among is None:
+        if self._classes is not None:
             return self._by_class(self._classes, skip, leap)
         return self._by_shape(skip, leap, among)
 

@@ -21,7 +21,6 @@ from allotment.core.equivalence import STRICT
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Gang, Standing
 from allotment.core.gates import (
-    BYPASSED,
     ORDER,
     RESERVED,
     RIGHT,
@@ -276,7 +275,7 @@ class QueuePass(Gates):
         shape = waiting.shape
         if gate is RESERVED or gate is ORDER:
             return ()
-        if gate is BYPASSED or (self._bounded and self.is_bypassed(waiting)):
+        if self.is_bypassed(waiting):
             # Nothing makes way for it, and it holds up nothing: what was overtaken does.
             self.skip.add(shape)
         elif gate is TIER:
@@ -514,7 +513,7 @@ class QueuePass(Gates):
     def _matters_behind(self, waiting: Standing) -> bool:
         """Let a job that its tenant has no room for hold up others; say if its like matter."""
         cluster, shape = self.cluster, waiting.shape
-        passes = cluster.orders.all_skip or cluster.orders.of(shape) is QueueOrder.SKIP
+        passes = cluster.orders.of(shape) is QueueOrder.SKIP
         if passes or not cluster.guarantee.could_fit(shape):
             return False
         self.held_up.add(shape.tenant)

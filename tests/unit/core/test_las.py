@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allotment.core.gang import Standing
+from allotment.core.commit import refusal
+from allotment.core.gang import ReservedPlace, Standing
+from allotment.core.plan import Evict
 from allotment.core.rank import Rank
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import DEVICE, Instant, Millis
 from allotment.policies.ordering.las import LeastAttained, LeastAttainedInSteps, doubling
-from tests.unit.core.books import a_standing
+from tests.unit.core.books import a_cluster, a_standing, place
 
 LAS2D = LeastAttainedInSteps((100, 300))
 
@@ -212,3 +215,19 @@ def test_a_lead_keeps_who_runs_in_its_place_for_longer() -> None:
     runs = order.rank(a_job(1, since=0), Instant(40))
     assert runs.key[-1] + runs.slope * 49 < waits.key[0]
     assert runs.key[-1] + runs.slope * 51 > waits.key[0]
+
+
+@pytest.mark.parametrize(("now", "said"), [(4_000, "job 1 may not be evicted"), (7_000, "")])
+def test_the_committer_lets_a_job_displace_one_that_has_attained_more_by_now(
+    now: int, said: str
+) -> None:
+    policies = a_cluster("1x2").policies
+    cluster = a_cluster("1x2", replace(policies, ordering=LeastAttained()))
+    gang = place(cluster, replace(a_standing(1, 2), since=Instant(1_000)))
+    waiting = replace(a_standing(2, 2), served_ms=Millis(5_000))
+    cluster.pending.add(waiting, Instant(now))
+    promise = ReservedPlace(
+        waiting.id, gang.slots, gang.needs, Entitlement.GUARANTEED, (gang.id,)
+    )
+    made = refusal(cluster, Evict(promise, (gang.id,)), Instant(now))
+    assert made == said

@@ -3,13 +3,15 @@
 import msgspec
 import pytest
 
-from allotment.core.reservations import Reservations
+from allotment.core.request import Shape
+from allotment.core.reservations import Reservations, kept_off, set_aside
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Slot
 from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import HOUR, MINUTE, Instant, Millis, WallTime
 from allotment.model.reasons import Reason
@@ -461,3 +463,64 @@ def test_a_reservation_keeps_off_jobs_until_its_end_and_no_longer() -> None:
         at: Reservations((reservation,)).barring(shape, Instant(at)) for at in (150, 199, 200)
     }
     assert asked == {150: [reservation], 199: [reservation], 200: []}
+
+
+def a_span(name: str, begin: int, end: int, *nodes: int, **more: object) -> Reservation:
+    made = Reservation(name, WallTime(begin), WallTime(end), tuple(map(NodeId, nodes)))
+    return msgspec.structs.replace(made, **more)
+
+
+def lasting(span_ms: int, *enters: str) -> Shape:
+    return msgspec.structs.replace(a_shape(1), span_ms=span_ms, enters=enters)
+
+
+def test_a_job_is_kept_off_where_it_would_still_run_when_a_reservation_begins() -> None:
+    there = Reservations([a_span("w", 100, 200, 0), a_span("v", 150, 300, 0, 1)])
+    assert kept_off(there, lasting(40), Instant(10)) == {
+        NodeId(0): [(61, 300)],
+        NodeId(1): [(111, 300)],
+    }
+    assert kept_off(there, lasting(40, "v"), Instant(70)) == {NodeId(0): [(70, 200)]}
+    assert kept_off(there, lasting(0), Instant(200)) == {
+        NodeId(0): [(200, 300)],
+        NodeId(1): [(200, 300)],
+    }
+    assert kept_off(there, lasting(0), Instant(300)) == {}
+
+
+def test_nodes_are_set_aside_from_now_until_the_last_reservation_ends() -> None:
+    ours = a_span("ours", 100, 200, 0, tenants=("t",))
+    there = Reservations([ours, a_span("w", 100, 200, 0), a_span("v", 201, 300, 0)])
+    assert set_aside(there, a_shape(1), Instant(10)) == {NodeId(0): [(100, 200), (201, 300)]}
+    assert set_aside(there, a_shape(1), Instant(150)) == {NodeId(0): [(150, 200), (201, 300)]}
+    assert set_aside(there, a_shape(1), Instant(200)) == {NodeId(0): [(201, 300)]}
+    meets = Reservations([a_span("w", 100, 200, 0), a_span("v", 200, 300, 0)])
+    assert set_aside(meets, a_shape(1), Instant(10)) == {NodeId(0): [(100, 300)]}
+    within = Reservations([a_span("w", 100, 300, 0), a_span("v", 150, 200, 0)])
+    assert set_aside(within, a_shape(1), Instant(10)) == {NodeId(0): [(100, 300)]}
+
+
+@pytest.mark.parametrize(
+    ("now", "barred"), [(59, False), (60, False), (61, True), (199, True), (200, False)]
+)
+def test_a_reservation_bars_a_job_that_would_not_be_gone(now: int, barred: bool) -> None:
+    there = Reservations([a_span("w", 100, 200, 0)])
+    slots = {node: (Slot(NodeId(node), (0,), 1000),) for node in (0, 1)}
+    assert there.bar(lasting(40), slots[0], Instant(now)) is barred
+    assert not there.bar(lasting(40), slots[1], Instant(now))
+    assert not there.bar(lasting(40, "w"), slots[0], Instant(now))
+    assert there.shut_to(lasting(40), Instant(now)) == ({NodeId(0)} if barred else set())
+
+
+def test_the_next_reservation_that_ends_is_one_that_is_not_for_the_job() -> None:
+    there = Reservations([a_span("w", 100, 200, 0), a_span("v", 150, 300, 0)])
+    for now, end in ((199, 200), (200, 300), (300, None)):
+        assert there.next_end(lasting(1), Instant(now)) == end
+    assert there.next_end(lasting(1, "w"), Instant(0)) == 300
+
+
+@pytest.mark.parametrize("name", ["vision", "vision/", "/"])
+def test_a_queue_is_named_with_its_tenant(name: str) -> None:
+    world = Timed(counted())
+    with pytest.raises(Rejected, match="names no queue"):
+        world.reserve(1, 1, 0, queues=(name,))

@@ -236,8 +236,9 @@ def test_turns_go_round_in_the_order_in_which_gangs_came_to_wait(owned: int) -> 
     assert turns == [second, third, first, fourth, second, third]
 
 
-def test_a_gang_on_a_drained_node_takes_no_turn() -> None:
-    world = SlicedWorld(us())
+@pytest.mark.parametrize("borrow", [True, False])
+def test_a_gang_on_a_drained_node_takes_no_turn(borrow: bool) -> None:
+    world = SlicedWorld(replace(us(), borrow=borrow), sliced(a_tenant("them")))
     first = world.started(one())
     second = world.submit(one())
     world.later(SLICE)

@@ -241,7 +241,7 @@ def by_host_shares(
     """
     for at, holding in cells.holdings.get((tenant, pin), {}).items():
         chain = holding.chain
-        levels = {*holding.mine, *(kind for kind, left in holding.unbound.items() if left > 0)}
+        levels = {*holding.mine, *holding.unbound}
         small = sorted(level for level in levels if level < chain.node_level)
         claims = sum(cells.claim(at, need) for need in needs) if small else 0
         if not 0 < claims <= holding.room_in_all():

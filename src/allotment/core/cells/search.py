@@ -57,7 +57,7 @@ def _find(
     requests: tuple[Request, ...],
     avoid: Avoid,
 ) -> Found | None:
-    whole = sum(r.count * r.devices for r in requests if r.need.gpu_milli >= DEVICE)
+    whole = sum(r.count * r.devices for r in requests if not is_part_of_device(r.need))
     if whole > cells.room_of(tenant, pin):
         return None  # It is plain that too few leaves are left of all that are guaranteed.
     holdings = cells.holdings.get((tenant, pin), {})
