@@ -416,6 +416,9 @@ class QuotaTree:
         if self.is_counted:
             parts = self.held_on(gang.slots, gang.kept())
             parts[JOBS] = 0 if gang.is_surplus else 1
+            if gang.id in self._reserved and not gang.is_surplus:
+                # Its job goes on to a reserved place, and counts for one all the time.
+                parts[JOBS], self._reserved[gang.id][1][JOBS] = 0, int(sign < 0)
             self._count(gang.standing.shape.who, parts, sign)
 
     def _count(self, who: Who, parts: Vector, sign: int) -> None:

@@ -11,6 +11,7 @@ from allotment.engine.evicted import evicted_for, for_whom
 from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.state import State
 from allotment.model import commands as c
+from allotment.model.amounts import JOBS
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.lifecycle import JobState as S
@@ -23,19 +24,23 @@ from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a
 from tests.support.world import FAILED, World
 
 
-def us(devices: float, *, migrates: bool = True) -> Tenant:
+def us(devices: float, *, migrates: bool = True, max_jobs: int | None = None) -> Tenant:
     tenant = a_tenant("us", devices, order=QueueOrder.SKIP)
-    queues = tuple(replace(queue, migrates=migrates) for queue in tenant.queues)
+    queues = tuple(
+        replace(queue, migrates=migrates, max_jobs=max_jobs) for queue in tenant.queues
+    )
     return replace(tenant, queues=queues)
 
 
 class Moving(World):
     """Nodes whose queue migrates; gangs take no time to start."""
 
-    def __init__(self, nodes: int, devices: int, *, migrates: bool = True) -> None:
+    def __init__(
+        self, nodes: int, devices: int, *, migrates: bool = True, max_jobs: int | None = None
+    ) -> None:
         self.engine = Engine(State(replace(POLICIES, rescheduler=migrating)))
         self.now, self.log, self.effects = NOW, [], []
-        us_all = us(nodes * devices, migrates=migrates)
+        us_all = us(nodes * devices, migrates=migrates, max_jobs=max_jobs)
         self.do(c.ApplyConfig(a_config(us_all, nodes=nodes, devices=devices)))
 
     def started(self, builder: JobBuilder) -> JobId:
@@ -125,9 +130,9 @@ def test_nearly_empty_nodes_are_left_until_less_than_three_in_four_are_free() ->
     assert [world.goes(job) for job in stay[:2]] == [None, None], "half of it is in use"
 
 
-def lone_and_fuller() -> tuple[Moving, JobId]:
+def lone_and_fuller(max_jobs: int | None = None) -> tuple[Moving, JobId]:
     """Return a world in which one gang could leave a nearly empty node, and that gang."""
-    world = Moving(nodes=2, devices=4)
+    world = Moving(nodes=2, devices=4, max_jobs=max_jobs)
     first = [world.started(a_job().gpus(1)) for _ in range(5)]
     world.ends(first[0])
     return world, first[4]
@@ -141,6 +146,22 @@ def test_a_gang_that_saved_nothing_stays_and_goes_once_it_has() -> None:
     world.saves(job)
     world.later(MINUTE)
     assert world.goes(job) == [0]
+
+
+def test_a_gang_that_moves_is_one_of_the_jobs_of_its_queue_all_the_time() -> None:
+    world, job = lone_and_fuller(max_jobs=5)
+    (account,) = world.state.cluster.queues.accounts()
+    world.all_save()
+    world.later(MINUTE)
+    assert (world.goes(job), account.use[JOBS]) == ([0], 4)
+    world.saves(job, 2)
+    world.ends(job, 143)
+    assert (world.is_(job), account.use[JOBS]) == (S.QUEUED, 4)
+    world.cycle()
+    world.runs(job)
+    assert (world.nodes_of(job), account.use[JOBS]) == ([0], 4)
+    world.ends(job)
+    assert account.use[JOBS] == 3
 
 
 @pytest.mark.parametrize(
