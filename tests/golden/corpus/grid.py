@@ -8,9 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.amounts import NO_AMOUNTS, Amounts, amounts
+from allotment.model.amounts import NO_AMOUNTS, Amounts, amounts, of_type
 from allotment.model.budget import GPU_HOUR, Budget, Every
-from allotment.model.cells import CellShare, CellType, RootCell, Topology
+from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import DEVICE, GIB, MINUTE, SECOND, Millis, Resources
@@ -62,6 +62,23 @@ RANKS = (
 BOTH = (True, False)
 
 
+class More(msgspec.Struct, frozen=True):
+    """What else the later histories have."""
+
+    slices: bool
+    """Whether the gangs of the first queue of each tenant take turns."""
+    migrates: bool
+    """Whether those of the queues inside go to better places."""
+    soft: bool
+    """Whether queues have soft limits."""
+    kept: bool
+    """Whether a queue keeps devices of one type for itself, where shares are counted."""
+    pinned: bool
+    """Whether a tenant has a pinned cell, where shares are cells."""
+    uneven: bool
+    """Whether machines alike in devices differ in all else."""
+
+
 class Point(msgspec.Struct, frozen=True):
     """One point of the grid."""
 
@@ -84,6 +101,7 @@ class Point(msgspec.Struct, frozen=True):
     reservations: bool
     cut: int = 0
     """Devices by which every guarantee is smaller."""
+    more: More | None = None
 
 
 def point(rng: random.Random) -> Point:
@@ -108,28 +126,36 @@ def point(rng: random.Random) -> Point:
     )
 
 
+def more(rng: random.Random) -> More:
+    """Draw what later histories have beside."""
+    return More(*(rng.choice(BOTH) for _ in range(6)))
+
+
 def config(at: Point) -> Config:
     """Return the configuration of a point."""
     return Config(
-        tuple(_node(number) for number in range(NODES)),
+        tuple(_node(number, at) for number in range(NODES)),
         tuple(_tenant(place, name, at) for place, name in enumerate(TENANTS)),
         Limits(backoff_first_ms=500, half_life_ms=10 * MINUTE),
-        topology=_TOPOLOGY if at.shape is Shape.CELLS else Topology(),
+        topology=_topology(at) if at.shape is Shape.CELLS else Topology(),
         share=at.share,
     )
 
 
-def _node(number: int) -> Node:
+def _node(number: int, at: Point) -> Node:
     devices, kind, rack = (8, "V100", number // 2) if number < 4 else (4, "A100", 2)
     if number >= 6:
         devices, rack = 0, 3
+    small = at.more is not None and at.more.uneven and number % 2 == 1
     return Node(
         NodeId(number),
         f"n{number}",
-        cpu_milli=64_000,
-        memory=512 * GIB,
-        disk=1000 * GIB,
-        devices=tuple(Device(DeviceIndex(d), kind, 16 * GIB) for d in range(devices)),
+        cpu_milli=32_000 if small else 64_000,
+        memory=(256 if small else 512) * GIB,
+        disk=(400 if small else 1000) * GIB,
+        devices=tuple(
+            Device(DeviceIndex(d), kind, (24 if small else 16) * GIB) for d in range(devices)
+        ),
         labels=(("rack", f"r{rack}"),),
     )
 
@@ -153,6 +179,14 @@ _TOPOLOGY = Topology(
     ),
 )
 
+_PIN = PinnedCell("own", "socket", NodeId(3), 4)
+
+
+def _topology(at: Point) -> Topology:
+    pinned = at.more is not None and at.more.pinned
+    return msgspec.structs.replace(_TOPOLOGY, pins=(_PIN,)) if pinned else _TOPOLOGY
+
+
 _CELLS = (
     (CellShare("node", 2), CellShare("a100-node", 1), CellShare("cpu", 2)),
     (CellShare("socket", 1), CellShare("pair", 2), CellShare("cpu-node", 1)),
@@ -171,9 +205,10 @@ def _tenant(place: int, name: str, at: Point) -> Tenant:
     return Tenant(
         name,
         owed,
-        tuple(_queues(devices, at)),
+        tuple(_with_more(queue, devices, at) for queue in _queues(devices, at)),
         borrow=at.borrow,
         cells=tuple(cells[at.cut // 4 :]),
+        pins=(_PIN.id,) if place == 1 and _topology(at).pins and cells else (),
         preempt=at.preempt,
         per_user=Resources(gpu_milli=12 * DEVICE) if at.quotas and place == 0 else Resources(),
         share=at.among,
@@ -198,6 +233,28 @@ def _queues(devices: int, at: Point) -> list[Queue]:
         queue("research.train", devices // 4, 0, "research"),
         queue("research.tune", 0, devices, "research"),
     ]
+
+
+def _with_more(queue: Queue, devices: int, at: Point) -> Queue:
+    """Return a queue with what later histories have beside."""
+    if at.more is None:
+        return queue
+    terms, first = queue.terms, queue.name == QUEUES[0]
+    if at.more.soft and not first:
+        soft = amounts({"gpu": max(1, devices // 4) * DEVICE})
+        terms = msgspec.structs.replace(terms, soft_limit=soft, guaranteed=NO_AMOUNTS)
+    if at.more.kept and queue.name == QUEUES[2] and at.shape is Shape.COUNTED:
+        own = amounts({of_type("A100"): min(2, devices // 3) * DEVICE})
+        terms = msgspec.structs.replace(terms, guaranteed=own, lend=False)
+    turns = at.more.slices and first
+    return msgspec.structs.replace(
+        queue,
+        terms=terms,
+        rank=RankBy.ROUND_ROBIN if turns else queue.rank,
+        time_slice_ms=Millis(30 * SECOND if turns else 0),
+        migrates=at.more.migrates and "." in queue.name,
+        per_group=_of(max(8, devices // 2), at) if first else NO_AMOUNTS,
+    )
 
 
 def _of(devices: int, at: Point) -> Amounts:

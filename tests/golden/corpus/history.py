@@ -23,7 +23,17 @@ from allotment.model.reasons import Blocked
 from allotment.model.reports import NodeReport
 from allotment.model.spec import Checkpoint, GiveWay, JobSpec, TaskRole
 from allotment.service.why import why
-from tests.golden.corpus.grid import NODES, QUEUES, TENANTS, USERS, Point, config, point
+from tests.golden.corpus.grid import (
+    BOTH,
+    NODES,
+    QUEUES,
+    TENANTS,
+    USERS,
+    Point,
+    config,
+    more,
+    point,
+)
 from tests.support.builders import POLICIES
 from tests.support.world import FAILED, PLATFORM, Unaudited
 
@@ -31,6 +41,8 @@ MOVES = 120
 ASK_EVERY = 12
 """After so many moves every waiting job is asked why it waits."""
 MOST_LIVE = 30
+WITH_MORE = 400
+"""From this history on there are more rules, and jobs ask for more."""
 PLACED = (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPING)
 INPUTS = {"spec", "config", "words", "because", "reason", "message", "warnings", "text"}
 """Fields of events that repeat what was put in, or are words for people."""
@@ -42,6 +54,8 @@ class History:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.point: Point = point(self.rng)
+        if seed >= WITH_MORE:
+            self.point = msgspec.structs.replace(self.point, more=more(self.rng))
         self.world = Unaudited(config(self.point))
         self.reasons: list[str] = []
         self._refusals = 0
@@ -74,11 +88,16 @@ class History:
         seq = world.state.seq
         asked = [
             f"{seq} {job} {_reason(found)}"
-            for job in sorted(lined_up)
+            for job in sorted(lined_up + self._suspended())
             if (found := why(world.state, world.job(job), world.now)) is not None
         ]
         assert world.state.seq == seq, "a question changes nothing"
         return asked
+
+    def _suspended(self) -> list[JobId]:
+        """Return the suspended jobs, in histories that ask for these too."""
+        jobs = self.world.state.jobs.values() if self.point.more is not None else ()
+        return [job.id for job in jobs if job.state is JobState.SUSPENDED]
 
     # ── users ───────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +132,7 @@ class History:
         roles = (role,)
         if not elastic and pick((False,) * 5 + (True,)):
             roles += (TaskRole("other", 1, "true", Resources(DEVICE, 1000, GIB)),)
-        return JobSpec(
+        job = JobSpec(
             "job",
             pick(TENANTS),
             roles,
@@ -129,6 +148,24 @@ class History:
             deadline_ms=Millis(pick((-1, 60, 600)) * SECOND),
             on_eviction=pick((GiveWay.AS_TENANT, GiveWay.AS_TENANT, *GiveWay)),
         )
+        return self._asking_more(job) if self.point.more is not None else job
+
+    def _asking_more(self, job: JobSpec) -> JobSpec:
+        """Let tasks lie together in groups, take more memory of a device, or a pinned cell."""
+        pick, (role, *others) = self.rng.choice, job.roles
+        need = role.resources
+        if need.gpu_milli and pick((False, False, True)):
+            need = msgspec.structs.replace(need, gpu_memory=GIB * pick((10, 12, 16, 20)))
+        grouped = not role.elastic and role.count % 2 == 0 and pick(BOTH)
+        role = msgspec.structs.replace(
+            role,
+            resources=need,
+            group=2 if grouped else 0,
+            group_within=pick(("node", "rack")) if grouped else "",
+        )
+        has_pin = job.tenant == TENANTS[1] and bool(self.world.state.config.topology.pins)
+        pinned = has_pin and not job.opportunistic and pick((False, False, True))
+        return msgspec.structs.replace(job, roles=(role, *others), pin="own" if pinned else "")
 
     def _ask(self) -> None:
         kinds = (c.CancelJob, c.SuspendJob, c.SuspendJob, c.ResumeJob, c.HoldJob, c.ReleaseJob)

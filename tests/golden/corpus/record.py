@@ -16,7 +16,7 @@ import msgspec
 
 from tests.golden.corpus.history import History
 
-HISTORIES = 400
+HISTORIES = 800
 RECORDED = Path(__file__).with_name("recorded.txt")
 
 
