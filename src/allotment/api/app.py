@@ -17,6 +17,7 @@ from allotment.api.routers import (
     cluster,
     code,
     config,
+    data,
     environments,
     estimates,
     events,
@@ -29,7 +30,7 @@ from allotment.api.routers import (
     terminal,
 )
 from allotment.api.routers import service as service_router
-from allotment.api.routers.send_code import SendCode
+from allotment.api.routers.sending import SendCode, SendData
 from allotment.api.routers.submit import Submit
 from allotment.service.service import Service
 
@@ -44,6 +45,7 @@ ROUTERS = (
     images.router,
     code.router,
     environments.router,
+    data.router,
     reservations.router,
     config.router,
     statistics.router,
@@ -82,6 +84,8 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
     app.add_route("/v1/jobs", submit, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
     send_code = SendCode(service)
     app.add_route("/v1/code:send", send_code, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
+    send_data = SendData(service)
+    app.add_route(SendData.path, send_data, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
     for router in ROUTERS:
         app.include_router(router)
     return app

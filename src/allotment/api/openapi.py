@@ -19,9 +19,20 @@ from allotment.model.errors import Code
 from allotment.model.reasons import Blocked
 from allotment.service import views
 from allotment.service.cells_view import CellTree
-from allotment.service.code.manifest import Manifest
 from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeView, CodeWanted
 from allotment.service.config_view import ConfigInForce, ConfigPlan
+from allotment.service.content.manifest import Manifest
+from allotment.service.data.view import (
+    DataFiles,
+    DataNote,
+    DataRemoval,
+    DataRoom,
+    DataRows,
+    DataTaken,
+    DataView,
+    DataWanted,
+    GrantNote,
+)
 from allotment.service.environments.view import EnvironmentNote, EnvironmentRow, EnvironmentWish
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
@@ -59,6 +70,15 @@ MODELS = (
     CodeTaken,
     CodeView,
     Manifest,
+    DataFiles,
+    DataNote,
+    DataRemoval,
+    DataRoom,
+    DataRows,
+    DataTaken,
+    DataView,
+    DataWanted,
+    GrantNote,
     EnvironmentNote,
     EnvironmentRow,
     EnvironmentWish,
@@ -170,6 +190,7 @@ def describe(app: FastAPI) -> Schema:
     )
     found["paths"].setdefault("/v1/jobs", {})["post"] = _submission()
     found["paths"]["/v1/code:send"] = {"post": _sending()}
+    found["paths"]["/v1/data/{tenant}/{name}:send"] = {"post": _sending_data()}
     found["paths"]["/v1/jobs/{ref}/exec"] = {"get": _terminal()}
     for path in found["paths"].values():
         for operation in path.values():
@@ -306,6 +327,28 @@ def _sending() -> Schema:
                 "content": {"application/json": {"schema": schema_of(CodeTaken)}},
             }
         },
+    }
+
+
+def _sending_data() -> Schema:
+    """Describe the same for the files of a dataset."""
+    sent = _sending()
+    named = [
+        {"name": part, "in": "path", "required": True, "schema": {"type": "string"}}
+        for part in ("tenant", "name")
+    ]
+    answer = {"application/json": {"schema": schema_of(DataTaken)}}
+    return {
+        **sent,
+        "tags": ["data"],
+        "summary": "Send Data",
+        "description": "Send files for a version of a dataset, one after another: 32 bytes of "
+        "SHA-256, 8 bytes of size (big end first), and what is in it. Where the digest is all "
+        "zeros, the answer says what it is. Files that came whole stay, whatever becomes of "
+        "those after them; what no version has goes after a day.",
+        "operationId": "send_data",
+        "parameters": named,
+        "responses": {"200": {"description": "All are here.", "content": answer}},
     }
 
 

@@ -52,6 +52,7 @@ STATUS = {
     Code.BAD_DEPENDENCY: 422,
     Code.PATH_UNUSABLE: 422,
     Code.CODE_MISSING: 409,
+    Code.DATA_MISSING: 404,
     Code.TOO_LARGE: 413,
     Code.NOT_FOUND: 404,
     Code.CONFLICT: 409,

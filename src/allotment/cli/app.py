@@ -65,6 +65,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "undrain": ("cluster", CLUSTER),
     "image": ("image", CLUSTER),
     "env": ("env", CLUSTER),
+    "data": ("data", CLUSTER),
     "reservations": ("reservations", CLUSTER),
     "reserve": ("reservations", CLUSTER),
     "unreserve": ("reservations", CLUSTER),

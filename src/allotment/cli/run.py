@@ -89,8 +89,13 @@ def run(  # noqa: PLR0913 - one argument an option
         ),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="A folder of data, read-only for the job."),
+        list[str] | None,
+        typer.Option(
+            "--data",
+            metavar="NAME=PATH|DIR",
+            help="A dataset and where to find it, read-only (PATH:rw: to write, too). "
+            "Repeatable. Or one folder of the machine.",
+        ),
     ] = None,
     code: CodeFolder = None,
     requirements: Annotated[
@@ -176,7 +181,7 @@ def run(  # noqa: PLR0913 - one argument an option
             tenant=tenant, queue=queue, max_run_time=time,
             priority=int(priority) if priority.isdecimal() else priority,
             output=str(output.absolute()) if output else "",
-            data=str(data.absolute()) if data else "",
+            data=data_of(data or []),
             secrets=secrets_of(secret or [], os.environ),
             mpi=mpi, retry=retry,
             checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
@@ -293,6 +298,24 @@ def environment_of(requirements: Path | None, python: str) -> dict[str, object]:
         return {}
     lines = list(read_requirements(requirements)) if requirements else []
     return {"environment": {"python": python, "requirements": lines}}
+
+
+def data_of(words: Sequence[str]) -> str | dict[str, object]:
+    """Read data: NAME=PATH for datasets, or one folder of the machine."""
+    named = [word.partition("=") for word in words if "=" in word]
+    if len(named) == len(words):
+        return {
+            name: {"at": path.removesuffix(":rw"), "write": True}
+            if path.endswith(":rw")
+            else path
+            for name, _, path in named
+        }
+    if len(words) > 1:
+        raise Failed(
+            "--data is a folder of the machine once, or datasets: NAME=PATH each.",
+            "--data imagenet=/data/imagenet --data words@2=/data/words",
+        )
+    return str(Path(words[0]).absolute())
 
 
 def labels_of(words: Iterable[str]) -> dict[str, str]:

@@ -184,6 +184,7 @@ def _world(job: JobView) -> list[str]:
     told = {
         "code": code_words(job),
         "packages": packages_words(job),
+        "data": data_words(job),
         "image": str(job.spec.get("image") or ""),
     }
     return [_fact(name, words) for name, words in told.items() if words]
@@ -198,6 +199,19 @@ def packages_words(job: JobView) -> str:
     lines = cast("list[str]", told.get("requirements") or [])
     words = ", ".join(lines) if len(lines) <= SHORT else f"{len(lines)} requirements"
     return harmless(f"Python {told.get('python', '')}: {words} ({told.get('key', '')})")
+
+
+def data_words(job: JobView) -> str:
+    """Write which data a job uses, with versions, and where it finds them."""
+    data = job.spec.get("data")
+    if not isinstance(data, dict):
+        return harmless(str(data or ""))
+    parts: list[str] = []
+    for name, given in cast("dict[str, object]", data).items():
+        told = cast("dict[str, object]", given) if isinstance(given, dict) else {"at": given}
+        rights = " (writes too)" if told.get("write") else ""
+        parts.append(f"{name} at {told.get('at', '')}{rights}")
+    return harmless(", ".join(parts))
 
 
 def code_words(job: JobView) -> str:

@@ -34,6 +34,7 @@ from allotment.model.reasons import Blocked
 from allotment.service.cells_view import CellTree
 from allotment.service.code.view import CodeView
 from allotment.service.config_view import ConfigInForce, ConfigPlan
+from allotment.service.data.view import DataFiles, DataRows, DataView
 from allotment.service.environments.view import EnvironmentRow
 from allotment.service.estimate_view import Accuracy, StartEstimate
 from allotment.service.fairness_view import FairnessReport
@@ -60,7 +61,9 @@ from allotment.service.views import (
 from allotment.service.wait_view import WaitHistory
 
 if TYPE_CHECKING:
-    from allotment.client.code import Taken, Tell
+    from allotment.client.code import Taken
+    from allotment.client.content import Tell
+    from allotment.client.data import Put
     from allotment.client.session import Session
 
 MOST_FILES = 10_000
@@ -525,6 +528,66 @@ class Client:
     def remove_environment(self, key: str) -> None:
         """Remove an environment that no job needs. For the administrator."""
         self._send("POST", "/v1/environments:remove", {"key": key})
+
+    def datasets(self) -> list[DataView]:
+        """List the datasets that you may use."""
+        return list(decode(self._get("/v1/data"), DataRows).datasets)
+
+    def dataset(self, name: str) -> DataView:
+        """Return a dataset: `imagenet`, or `vision/imagenet`. Raises Refused."""
+        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
+
+        return decode(self._get(data_path(name)), DataView)
+
+    def create_dataset(self, name: str, *, tenant: str = "", folder: str = "") -> DataView:
+        """Make a dataset; with `folder` register one of the machine (administrator)."""
+        note = {"name": name, "tenant": tenant, "folder": folder}
+        return decode(self._send("POST", "/v1/data", note), DataView)
+
+    def put_data(self, name: str, source: str | Path, tell: "Tell" = lambda _: None) -> "Put":
+        """Make a folder, or a file, the next version of a dataset; send what is missing."""
+        from allotment.client.data import put  # noqa: PLC0415 - only for data
+
+        return put(self._transport, name, Path(source), tell)
+
+    def get_data(
+        self, name: str, folder: str | Path, tell: "Tell" = lambda _: None
+    ) -> DataFiles:
+        """Write a version (`imagenet@3`, else the newest) below a folder."""
+        from allotment.client.data import get  # noqa: PLC0415 - only for data
+
+        return get(self._transport, name, Path(folder), tell)
+
+    def data_files(self, name: str) -> DataFiles:
+        """List the files of a version (`imagenet@3`, else the newest)."""
+        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
+
+        return decode(self._get(data_path(name, "/files")), DataFiles)
+
+    def grant_data(
+        self, name: str, *, tenant: str = "", user: str = "", write: bool = False
+    ) -> DataView:
+        """Let a tenant's members, or a user, read a dataset, or write too."""
+        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
+
+        note = {"tenant": tenant, "user": user, "write": write}
+        return decode(self._send("POST", data_path(name, ":grant"), note), DataView)
+
+    def revoke_data(self, name: str, *, tenant: str = "", user: str = "") -> DataView:
+        """Take a right to a dataset back."""
+        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
+
+        note = {"tenant": tenant, "user": user}
+        return decode(self._send("POST", data_path(name, ":revoke"), note), DataView)
+
+    def remove_data(self, name: str) -> None:
+        """Remove a dataset with all its versions, or one of them (`imagenet@3`)."""
+        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
+
+        base, _, version = name.partition("@")
+        path = data_path(base if version else name, ":remove")
+        data_path(name)  # A version that is none is refused before anything goes.
+        self._send("POST", path, {"version": int(version or 0)})
 
     def reservations(self) -> list[ReservationView]:
         """List the reservations: nodes, times, and for whom they are."""

@@ -1,22 +1,35 @@
 """Takes a folder along: lists it, reads what changed, sends what the service does not have."""
 
-import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from allotment.client.code_list import Listed, list_code
+from allotment.client.content import (
+    KINDS,
+    Body,
+    Known,
+    Sent,
+    Tell,
+    batches,
+    digested,
+    memory_of,
+    recall,
+    remember,
+    utf8,
+    why,
+)
 from allotment.client.errors import Refused
 from allotment.client.request import JSON, decode, path_to
 from allotment.client.transport import Transport
-from allotment.service.code.manifest import (
+from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeWanted
+from allotment.service.content.manifest import (
     BadManifest,
-    CodeFile,
+    FileEntry,
     Kind,
     check_link,
     digest_of,
@@ -25,17 +38,9 @@ from allotment.service.code.manifest import (
     size_of,
     written,
 )
-from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeWanted
 
-BATCH: Final = 32 << 20
-"""Bytes of one request, unless a file is larger."""
-PIECE: Final = 1 << 20
 TRIES: Final = 4
 HINT: Final = "Leave it out by a line in .allotignore (written like .gitignore)."
-_SETTLED_NS: Final = 2_000_000_000
-"""How long after its last change a file has a time that later changes do not share."""
-
-Tell = Callable[[str], None]
 
 
 class Taken(NamedTuple):
@@ -47,23 +52,6 @@ class Taken(NamedTuple):
     bytes: int
     sent: int
     """Bytes that the service did not have."""
-
-
-class _Known(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A file as it was when it was read: while it looks the same, it is the same."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
-    digest: str
-
-
-class _Memory(msgspec.Struct, frozen=True):
-    """What is known of the files of a folder."""
-
-    version: int
-    files: dict[str, _Known]
 
 
 def take(transport: Transport, folder: Path, tell: Tell, *, only_look: bool = False) -> Taken:
@@ -137,7 +125,7 @@ def _states(folder: Path, names: Sequence[str]) -> dict[str, os.stat_result]:
             inside = name.rstrip("/")
             ahead += [f"{inside}/{each}" for each in list_code(folder / inside).names]
         else:
-            raise _refused(folder, f"{name} is {_KINDS.get(kind, 'no plain file')}")
+            raise _refused(folder, f"{name} is {KINDS.get(kind, 'no plain file')}")
     if not found:
         raise Refused(
             "bad_request",
@@ -145,14 +133,6 @@ def _states(folder: Path, names: Sequence[str]) -> dict[str, os.stat_result]:
             "Look at what git ignores there: `git status --ignored`.",
         )
     return found
-
-
-_KINDS: Final = {
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFBLK: "a device",
-    stat.S_IFCHR: "a device",
-}
 
 
 def _check_size(folder: Path, states: dict[str, os.stat_result], room: CodeRoom) -> None:
@@ -174,94 +154,51 @@ def _check_size(folder: Path, states: dict[str, os.stat_result], room: CodeRoom)
 # ── reading ─────────────────────────────────────────────────────────────────────────────
 
 
-def _read(folder: Path, states: dict[str, os.stat_result]) -> list[CodeFile]:
+def _read(folder: Path, states: dict[str, os.stat_result]) -> list[FileEntry]:
     """Return all files with their digests; those are read that look other than before."""
-    memory = _memory_of(folder)
-    known = _recall(memory)
+    memory = memory_of("code", folder)
+    known = recall(memory)
     began = time.time_ns()
-    files: list[CodeFile] = []
-    now: dict[str, _Known] = {}
+    files: list[FileEntry] = []
+    now: dict[str, Known] = {}
     is_new = False
     for name, state in states.items():
         if stat.S_ISLNK(state.st_mode):
             files.append(_link(folder, name))
             continue
         before = known.get(name)
-        if before is None or not _looks_like(before, state):
+        if before is None or not before.looks_like(state):
             before, state = _digested(folder, name)
             is_new = True
-        if max(before.mtime_ns, before.ctime_ns) < began - _SETTLED_NS:
+        if before.is_settled(began):
             now[name] = before
         kind: Kind = "x" if state.st_mode & stat.S_IXUSR else "f"
-        files.append(CodeFile(_utf8(folder, name), kind, before.size, before.digest))
+        files.append(
+            FileEntry(utf8(name, partial(_refused, folder)), kind, before.size, before.digest)
+        )
     if is_new or len(now) != len(known):
-        _remember(memory, now)
+        remember(memory, now)
     return files
 
 
-def _looks_like(known: _Known, state: os.stat_result) -> bool:
-    return (known.size, known.mtime_ns, known.ctime_ns, known.inode) == (
-        state.st_size,
-        state.st_mtime_ns,
-        state.st_ctime_ns,
-        state.st_ino,
-    )
-
-
-def _digested(folder: Path, name: str) -> tuple[_Known, os.stat_result]:
+def _digested(folder: Path, name: str) -> tuple[Known, os.stat_result]:
     try:
-        fd = os.open(f"{folder}/{name}", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb", buffering=0) as file:
-            state = os.fstat(fd)
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            size = file.tell()
+        return digested(f"{folder}/{name}")
     except OSError as error:
         raise _unreadable(folder, name, error) from error
-    known = _Known(size, state.st_mtime_ns, state.st_ctime_ns, state.st_ino, digest)
-    return known, state
 
 
-def _link(folder: Path, name: str) -> CodeFile:
-    target = str((folder / name).readlink())
+def _link(folder: Path, name: str) -> FileEntry:
+    target, refuse = str((folder / name).readlink()), partial(_refused, folder)
     try:
-        check_link(_utf8(folder, name), _utf8(folder, target))
+        check_link(utf8(name, refuse), utf8(target, refuse))
     except BadManifest as error:
         raise Refused(
             "bad_request",
             f"{error}.",
             f"On another machine it leads nowhere. {HINT} Data belong in `data`.",
         ) from error
-    return CodeFile(name, "l", 0, target)
-
-
-def _utf8(folder: Path, name: str) -> str:
-    if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise _refused(folder, f"{name!a} is no name in UTF-8")
-    return name
-
-
-def _memory_of(folder: Path) -> Path:
-    home = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return Path(home, "allotment", "code", digest_of(os.fsencode(folder))[:32])
-
-
-def _recall(memory: Path) -> dict[str, _Known]:
-    try:
-        found = msgspec.msgpack.decode(memory.read_bytes(), type=_Memory)
-    except (OSError, msgspec.MsgspecError):
-        return {}
-    return found.files if found.version == 1 else {}
-
-
-def _remember(memory: Path, files: dict[str, _Known]) -> None:
-    """Keep what was read, for the next time. Without, all is only read again."""
-    fresh = memory.with_name(f"{memory.name}.{os.getpid()}")
-    try:
-        memory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fresh.write_bytes(msgspec.msgpack.encode(_Memory(1, files)))
-        fresh.replace(memory)
-    except (OSError, msgspec.MsgspecError):
-        return
+    return FileEntry(name, "l", 0, target)
 
 
 # ── sending ─────────────────────────────────────────────────────────────────────────────
@@ -284,55 +221,10 @@ def _missing(transport: Transport, data: bytes, also: Sequence[str]) -> Sequence
     return decode(transport.fetch("POST", path, data, kind, again=True), CodeWanted).missing
 
 
-class _Body:
-    """The files of one request. It can be read again, should the connection be lost."""
-
-    def __init__(
-        self, folder: Path, files: Sequence[CodeFile], difference: bytes = b""
-    ) -> None:
-        self._folder = folder
-        self._files = files
-        self._difference = difference
-        self.size = sum(40 + file.size for file in files)
-        self.size += 40 + len(difference) if difference else 0
-
-    def __iter__(self) -> Iterator[bytes]:
-        held = bytearray()
-        if self._difference:
-            held += _head(digest_of(self._difference), len(self._difference)) + self._difference
-        for file in self._files:
-            held += _head(file.of, file.size)
-            for piece in _pieces(self._folder, file):
-                held += piece
-                if len(held) >= PIECE:
-                    yield bytes(held)
-                    held.clear()
-        if held:
-            yield bytes(held)
-
-
-def _head(digest: str, size: int) -> bytes:
-    return bytes.fromhex(digest) + size.to_bytes(8, "big")
-
-
-def _pieces(folder: Path, file: CodeFile) -> Iterator[bytes]:
-    """Read just as much of a file as was said that it has."""
-    left = file.size
-    try:
-        with Path(f"{folder}/{file.path}").open("rb", buffering=0) as source:
-            while left and (piece := source.read(min(left, PIECE))):
-                left -= len(piece)
-                yield piece
-    except OSError as error:
-        raise _unreadable(folder, file.path, error) from error
-    if left:
-        raise _refused(folder, f"{file.path} became shorter while it was sent")
-
-
 def _send(
     transport: Transport,
     folder: Path,
-    files: Sequence[CodeFile],
+    files: Sequence[FileEntry],
     missing: set[str],
     difference: bytes,
     tell: Tell,
@@ -341,38 +233,27 @@ def _send(
     from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only where much is sent
 
     by_digest = {file.of: file for file in files if file.kind != "l" and file.of in missing}
-    batches = _batches(list(by_digest.values()))
+    parts = batches([Sent(file.path, file.size, file.of) for file in by_digest.values()])
     total = sum(file.size for file in by_digest.values())
     text = difference if difference and digest_of(difference) in missing else b""
     done = 0
-    for number, batch in enumerate(batches):
+    for number, batch in enumerate(parts):
         tell(
             f"sending code: {show_bytes(done)} of {show_bytes(total)}, "
             f"{len(by_digest):,} files that are not there yet"
         )
-        body = _Body(folder, batch, text if not number else b"")
+        body = Body(folder, batch, partial(_refused, folder), b"" if number else text)
         kind = {"Content-Type": "application/octet-stream", "Content-Length": str(body.size)}
         decode(transport.fetch("POST", "/v1/code:send", body, kind, again=True), CodeTaken)
         done += sum(file.size for file in batch)
     return done
 
 
-def _batches(files: list[CodeFile]) -> list[list[CodeFile]]:
-    found: list[list[CodeFile]] = [[]]
-    size = 0
-    for file in files:
-        if size and size + file.size > BATCH:
-            found.append([])
-            size = 0
-        found[-1].append(file)
-        size += file.size
-    return found
-
-
 def _unreadable(folder: Path, name: str, error: OSError) -> Refused:
-    why = (error.strerror or "cannot be read").lower()
-    return _refused(folder, f"{name}: {why}")
+    return _refused(folder, why(name, error))
 
 
-def _refused(folder: Path, why: str) -> Refused:
-    return Refused("bad_request", f"The code of {folder} cannot be taken along: {why}.", HINT)
+def _refused(folder: Path, because: str) -> Refused:
+    return Refused(
+        "bad_request", f"The code of {folder} cannot be taken along: {because}.", HINT
+    )

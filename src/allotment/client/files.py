@@ -14,6 +14,7 @@ from typing import BinaryIO
 
 from allotment.client.errors import Unreadable
 from allotment.client.transport import Reply
+from allotment.service.content.manifest import BadManifest, check_link
 from allotment.service.views import OutputFile
 
 CHUNK = 1 << 20
@@ -29,6 +30,20 @@ def save(reply: Reply, file: OutputFile, folder: Path) -> Path:
         with _opened(folder, names[:-1], file.path) as below:
             _write(reply, file, below, names[-1])
     return folder.joinpath(*names)
+
+
+def make_link(folder: Path, path: str, target: str) -> None:
+    """Make a link that stays below `folder`; what is there of that name goes."""
+    names = _names_of(path)
+    try:
+        check_link(path, target)
+    except BadManifest as error:
+        raise Unreadable(f"The service named a link that leads elsewhere: {error}.") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with _opened(folder, names[:-1], path) as below:
+        part = f".fetch-{os.urandom(8).hex()}"
+        os.symlink(target, part, dir_fd=below)
+        os.replace(part, names[-1], src_dir_fd=below, dst_dir_fd=below)
 
 
 def _write(reply: Reply, file: OutputFile, folder: int, name: str) -> None:

@@ -9,7 +9,7 @@ from allotment.model.amounts import vector_of
 from allotment.model.engines import Ability, asked_by, asks_of
 from allotment.model.ledger import Slot
 from allotment.model.quantity import DEVICE, NOTHING, Resources, is_part_of_device
-from allotment.model.spec import Arch, GiveWay, JobSpec, Mpi, TaskRole
+from allotment.model.spec import Arch, JobSpec, TaskRole
 
 
 class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
@@ -183,9 +183,7 @@ def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:
         spec.prefer,
         spec.pin,
         spec.opportunistic,
-        spec.on_eviction,
-        spec.mpi,
-        bool(spec.image),
+        asked_by(spec),
         spec.engine,
         user,
         group,
@@ -202,14 +200,11 @@ def _shape(  # noqa: PLR0913, PLR0917 - the parts of the key of a cache
     prefer: str,
     pin: str,
     opportunistic: bool,  # noqa: FBT001 - the parts of the key
-    on_eviction: GiveWay,
-    mpi: Mpi,
-    image: bool,  # noqa: FBT001 - the parts of the key
+    asks: tuple[Ability, ...],
     engine: str,
     user: str,
     group: str,
 ) -> Shape:
-    asks = asked_by(on_eviction, mpi, image=image)
     requests = tuple(
         Request(
             role.needed,

@@ -8,6 +8,7 @@ trusted any more.
 from collections.abc import Callable
 from typing import Any
 
+from allotment.engine.datasets import after
 from allotment.engine.others import choose_anew, set_others
 from allotment.engine.records import (
     ENDED,
@@ -106,6 +107,19 @@ def _reservation_set(state: State, record: e.Record, event: e.ReservationSet) ->
 def _reservation_ended(state: State, record: e.Record, event: e.ReservationEnded) -> None:
     del state.reservations[event.name]
     state.reservations_changed()
+
+
+def _dataset_created(state: State, record: e.Record, event: e.DatasetCreated) -> None:
+    state.datasets[event.dataset.tenant, event.dataset.name] = event.dataset
+
+
+def _dataset_changed(state: State, record: e.Record, event: e.DatasetEvent) -> None:
+    key = event.tenant, event.name
+    changed = after(state.datasets[key], event)
+    if changed is None:
+        del state.datasets[key]
+    else:
+        state.datasets[key] = changed
 
 
 def _ids_skipped(state: State, record: e.Record, event: e.JobIdsSkipped) -> None:
@@ -499,6 +513,11 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.OthersSeen: _others_seen,
     e.ReservationSet: _reservation_set,
     e.ReservationEnded: _reservation_ended,
+    e.DatasetCreated: _dataset_created,
+    e.DatasetVersionClosed: _dataset_changed,
+    e.DatasetGranted: _dataset_changed,
+    e.DatasetRevoked: _dataset_changed,
+    e.DatasetRemoved: _dataset_changed,
     e.JobIdsSkipped: _ids_skipped,
     e.JobSubmitted: _submitted,
     e.JobEdited: _edited,

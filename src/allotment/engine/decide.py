@@ -11,6 +11,7 @@ import msgspec
 from allotment.engine.admit import check_fit
 from allotment.engine.again import not_of_others, submit_again
 from allotment.engine.completion import finish
+from allotment.engine.datasets import decide_on_data
 from allotment.engine.defaults import with_defaults
 from allotment.engine.found import find_nodes
 from allotment.engine.found_reservations import find_reservations
@@ -24,6 +25,7 @@ from allotment.engine.stays import check_stays, with_stable_ids
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
+from allotment.model.datasets import is_member
 from allotment.model.dated import in_force
 from allotment.model.dependencies import choices
 from allotment.model.errors import Code, Rejected
@@ -33,7 +35,7 @@ from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, JobSpec
-from allotment.model.tenancy import Config, Tenant
+from allotment.model.tenancy import Config
 
 Emit = Iterator[e.AnyEvent]
 
@@ -71,6 +73,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return reserve(state, command, now)
         case c.EndReservation(name):
             return end(state, name)
+        case c.DataCommand():
+            return decide_on_data(state, command, actor, now)
         case c.ApplyConfig(config):
             return _configure(state, config, now)
         case c.FindNodes():
@@ -159,7 +163,7 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
             f"There is no tenant {spec.tenant!r}.",
             f"Tenants here: {names}.",
         )
-    if not (actor.uid == 0 or spec.offered or _is_member(actor, tenant)):
+    if not (actor.uid == 0 or spec.offered or is_member(actor, tenant)):
         raise Rejected(
             Code.FORBIDDEN,
             f"User {actor.user} is not a member of tenant {tenant.name}.",
@@ -202,12 +206,6 @@ def too_late(ended: list[tuple[JobId, JobState]]) -> Rejected:
         f"It is to start after {what}.",
         "Use `end: any`, or depend on another job.",
     )
-
-
-def _is_member(actor: Actor, tenant: Tenant) -> bool:
-    if not (tenant.users or tenant.groups):
-        return True
-    return actor.user in tenant.users or not set(actor.groups).isdisjoint(tenant.groups)
 
 
 # ── waiting jobs ────────────────────────────────────────────────────────────────────────

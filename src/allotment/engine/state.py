@@ -29,6 +29,7 @@ from allotment.engine.timers import Timers
 from allotment.model.amounts import short, vector_of
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
+from allotment.model.datasets import Dataset
 from allotment.model.dated import in_force, moments
 from allotment.model.dependencies import choices
 from allotment.model.health import WHOLE, Condition, HardwareHealth, Part
@@ -90,6 +91,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     """Which of their devices are counted as used by these."""
     next_node: NodeId = NodeId(0)
     """What a node that comes is numbered; older versions went by the configuration."""
+    datasets: list[Dataset] = []
 
 
 class ArrayLine:
@@ -114,6 +116,8 @@ class State:
         """Since when nodes are drained or lost."""
         self.reservations: dict[str, Reservation] = {}
         """The reservations: when nodes are set aside, and for which users."""
+        self.datasets: dict[tuple[str, str], Dataset] = {}
+        """By tenant and name."""
         self.health: dict[Part, Condition] = {}
         """Parts of the hardware that are suspect or bad, and get no new work."""
         self.others: dict[NodeId, Others] = {}
@@ -310,6 +314,7 @@ class State:
             others=self.others,
             taken={node: tuple(sorted(taken)) for node, taken in self.taken.items()},
             next_node=self.next_node,
+            datasets=[self.datasets[key] for key in sorted(self.datasets)],
         )
 
     @classmethod
@@ -330,6 +335,7 @@ class State:
             reservation.name: reservation for reservation in image.reservations
         }
         state.timers.arm_reservations(state.reservations_in_engine_time())
+        state.datasets = {(each.tenant, each.name): each for each in image.datasets}
         state.jobs = {job.id: job for job in image.jobs}
         state.foretelling.recall(image.runs, image.jobs)
         state.configure(image.config)

@@ -12,6 +12,7 @@ ASKED = {
     Ability.DIVIDES: "give it a part of a GPU",
     Ability.IMAGES: "run it in an image",
     Ability.PMI: "start its tasks as the ranks of a program with MPI",
+    Ability.DATASETS: "mount datasets by their names",
     Ability.MPIRUN: "let mpirun start ranks in its other tasks",
 }
 """What a job asks for, in words."""

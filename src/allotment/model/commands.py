@@ -2,6 +2,7 @@
 
 import msgspec
 
+from allotment.model.datasets import Grant, Grantee
 from allotment.model.grid import Grid
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
@@ -135,6 +136,47 @@ class EndReservation(Command, frozen=True):
     name: str
 
 
+class DataCommand(Command, frozen=True):
+    """A wish about a dataset."""
+
+    tenant: str
+    name: str
+
+
+class CreateDataset(DataCommand, frozen=True):
+    """Make a dataset; with a `folder` of the machine that is registered."""
+
+    id: str
+    folder: str = ""
+
+
+class CloseVersion(DataCommand, frozen=True):
+    """Add a version whose files are all there: it is closed from then on."""
+
+    digest: str
+    files: int
+    bytes: int
+
+
+class GrantData(DataCommand, frozen=True):
+    """Give a right to a dataset, in place of what the same had."""
+
+    grant: Grant
+
+
+class RevokeData(DataCommand, frozen=True):
+    """Take a right to a dataset back."""
+
+    to: Grantee
+    who: str
+
+
+class RemoveData(DataCommand, frozen=True):
+    """Remove a version, or with 0 the dataset with all of them."""
+
+    version: int = 0
+
+
 class ApplyConfig(Command, frozen=True):
     """Replace the configuration."""
 
@@ -170,6 +212,11 @@ AnyCommand = (
     | DeclareHealth
     | ReserveNodes
     | EndReservation
+    | CreateDataset
+    | CloseVersion
+    | GrantData
+    | RevokeData
+    | RemoveData
     | ApplyConfig
     | FindNodes
     | FindReservations

@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.quantity import DEVICE, Millis, Resources
-from allotment.model.spec import GiveWay, Mpi
+from allotment.model.spec import GiveWay, JobSpec, Mpi
 
 ANY_ENGINE = "any"
 """What a job says whose tasks may be spread over several engines."""
@@ -31,6 +31,8 @@ class Ability(StrEnum):
     """Tasks can be the ranks of a program with MPI, which it tells of each other."""
     MPIRUN = "mpirun"
     """A task can start ranks in the other tasks of its job, with mpirun."""
+    DATASETS = "datasets"
+    """A task finds datasets by their names where its job wants them."""
 
 
 class EngineType(StrEnum):
@@ -91,11 +93,14 @@ def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
     return tuple(ability for ability in Ability if ability not in abilities)
 
 
-def asked_by(on_eviction: GiveWay, mpi: Mpi = Mpi.NONE, *, image: bool) -> tuple[Ability, ...]:
+def asked_by(spec: JobSpec) -> tuple[Ability, ...]:
     """Return what a job asks of the engine of each of its tasks."""
-    suspends = (Ability.SUSPENDS,) if on_eviction is GiveWay.SUSPEND else ()
-    starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(mpi, (Ability.PMI,))
-    return (*suspends, *((Ability.IMAGES,) if image else ()), *starts)
+    if spec.on_eviction is not GiveWay.SUSPEND and not (spec.image or spec.data or spec.mpi):
+        return ()
+    suspends = (Ability.SUSPENDS,) if spec.on_eviction is GiveWay.SUSPEND else ()
+    starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(spec.mpi, (Ability.PMI,))
+    brings = ((Ability.IMAGES, spec.image), (Ability.DATASETS, spec.data))
+    return (*suspends, *(ability for ability, what in brings if what), *starts)
 
 
 def asks_of(need: Resources, asks: tuple[Ability, ...]) -> tuple[Ability, ...]:

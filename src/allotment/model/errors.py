@@ -38,6 +38,7 @@ class Code(StrEnum):
     BAD_DEPENDENCY = "bad_dependency"
     PATH_UNUSABLE = "path_unusable"
     CODE_MISSING = "code_missing"
+    DATA_MISSING = "data_missing"
     TOO_LARGE = "too_large"
     NOT_FOUND = "not_found"
     CONFLICT = "conflict"

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.datasets import Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
@@ -158,6 +159,44 @@ class ReservationEnded(Event, frozen=True, tag="WindowEnded"):
     """All jobs may use its nodes again: its time is over, or it was ended."""
 
     name: str
+
+
+class DatasetEvent(Event, frozen=True):
+    """Something that happened to a dataset."""
+
+    tenant: str
+    name: str
+
+
+class DatasetCreated(Event, frozen=True):
+    """Data got a name."""
+
+    dataset: Dataset
+
+
+class DatasetVersionClosed(DatasetEvent, frozen=True):
+    """A version of a dataset is whole, and never changes again."""
+
+    version: DataVersion
+
+
+class DatasetGranted(DatasetEvent, frozen=True):
+    """A right to a dataset was given, in place of what the same had."""
+
+    grant: Grant
+
+
+class DatasetRevoked(DatasetEvent, frozen=True):
+    """A right to a dataset was taken back."""
+
+    to: Grantee
+    who: str
+
+
+class DatasetRemoved(DatasetEvent, frozen=True):
+    """A version of a dataset was removed, or with 0 all of it."""
+
+    version: int = 0
 
 
 # ── jobs ────────────────────────────────────────────────────────────────────────────────
@@ -457,6 +496,11 @@ AnyEvent = (
     | ClockStepped
     | OthersSeen
     | NodesFound
+    | DatasetCreated
+    | DatasetVersionClosed
+    | DatasetGranted
+    | DatasetRevoked
+    | DatasetRemoved
 )
 
 

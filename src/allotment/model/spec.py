@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from allotment.model.code import CodeBundle
+from allotment.model.data_use import DataUse
 from allotment.model.environment import Environment
 from allotment.model.ids import JobId
 from allotment.model.quantity import MIB, NOTHING, SECOND, Millis, Resources
@@ -288,6 +289,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The code that it takes along; None where it uses folders of the machine."""
     environment: Environment | None = None
     """The Python packages that it asks for."""
+    data: tuple[DataUse, ...] = ()
+    """The datasets that it uses, each mounted at a path of its own."""
 
     @property
     def family(self) -> str:

@@ -249,6 +249,10 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How much of the disk the code of one user may take."""
     environment_store: int = 50 << 30
     """Bytes of environments that a machine keeps for the next task."""
+    data_store: int = 100 << 30
+    """How much of the disk the managed datasets of one tenant may take."""
+    data_files: int = 200_000
+    """How many files one version of a dataset may have."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

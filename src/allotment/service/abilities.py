@@ -21,6 +21,8 @@ INSTEAD = {
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
     Ability.IMAGES: "Take `image` out; images need a service of root's, with an "
     "engine of type local or pilot.",
+    Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`); "
+    "datasets by name need the engine local.",
     Ability.PMI: f"`mpi: pmix` and `pmi2` need {ON_SLURM}",
     Ability.MPIRUN: f"`mpi: mpirun` needs {ON_SLURM}",
 }

@@ -10,13 +10,14 @@ import structlog
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import effects as f
-from allotment.model.diagnosis import Exit
+from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.code.layout import Layouts
+from allotment.service.data.using import DataUses, NotUsable
 from allotment.service.environments.environments import Environments
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.job_folders import size_files, wanted_for
@@ -48,6 +49,7 @@ class Dispatcher:
         workspaces: Workspaces,
         telemetry: Telemetry,
         report: Callable[[TaskReport], None],
+        uses: DataUses,
     ) -> None:
         self.state = state
         self._backend = backend
@@ -62,6 +64,7 @@ class Dispatcher:
         """Before tasks that no try could stop are told again."""
         self._accounts = HostAccounts()
         self._layouts = Layouts(workspaces.own)
+        self._uses = uses
         self.environments = Environments(state, workspaces.own.folders.root, backend)
 
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
@@ -177,10 +180,7 @@ class Dispatcher:
         if job is None:
             return
         if job.spec.withheld:
-            told = Exit(platform_error="its secrets are not there")
-            why = failed_for_secrets(job)
-            for key in order.keys:
-                self._report(TaskReport(key, Seen.ENDED, exit=told, diagnosis=why))
+            self._fail(order.keys, failed_for_secrets(job))
             return
         if job.spec.offered:
             nodes = self.state.cluster.nodes
@@ -222,10 +222,14 @@ class Dispatcher:
             return dict.fromkeys(keys, trouble)
         phases: tuple[Phase, ...] = ()
         try:
+            data = self._uses.mounts_of(job)
             phases = await self.environments.ready(job, is_wanted)
             phases += await self._layouts.of(job, account, workspace)
         except BackendError as error:
             return dict.fromkeys(keys, str(error))
+        except NotUsable as error:
+            self._fail(keys, error.diagnosis)
+            return {}
         if self._starting(order) is not job:
             return {}
         if not is_wanted():
@@ -240,6 +244,7 @@ class Dispatcher:
             account,
             at_barrier=order.at_barrier,
             phases=phases,
+            data=data,
         )
         return await self._start(gang, is_wanted)
 
@@ -289,6 +294,12 @@ class Dispatcher:
         for workspace, nodes, _ in list(self._workspaces.parts(record, keys)):
             files = size_files(record, workspace.folders, self.state.cluster.nodes)
             await workspace.write(nodes, job, files)
+
+    def _fail(self, keys: Iterable[TaskKey], why: Diagnosis) -> None:
+        """Report tasks that cannot start for what is their user's matter."""
+        for key in keys:
+            told = Exit(platform_error=why.cause)
+            self._report(TaskReport(key, Seen.ENDED, exit=told, diagnosis=why))
 
     def _give_up(self, refused: Refused) -> None:
         for key, why in refused.items():

@@ -18,7 +18,14 @@ from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, Mpi, TaskR
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
-from allotment.service.ports import Binding, GangLaunch, Identity, ImageWish, TaskLaunch
+from allotment.service.ports import (
+    Binding,
+    DataMount,
+    GangLaunch,
+    Identity,
+    ImageWish,
+    TaskLaunch,
+)
 
 Env = dict[str, str]
 Nodes = Mapping[NodeId, Node]
@@ -100,6 +107,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     *,
     at_barrier: bool,
     phases: tuple[Phase, ...] = (),
+    data: tuple[DataMount, ...] = (),
 ) -> GangLaunch:
     """Return the request to start some tasks of the present attempt, or all of them."""
     attempt = job.attempts[-1]
@@ -130,6 +138,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         named=frozenset(name for name, _ in (*spec.env, *spec.secrets)),
         mpi=spec.mpi,
         phases=phases,
+        data=data,
     )
 
 
@@ -316,6 +325,13 @@ def _tf_config(spec: JobSpec, attempt: AttemptRecord, index: int, nodes: Nodes) 
     return {"TF_CONFIG": json.dumps(config)}
 
 
+def _data(spec: JobSpec) -> Env:
+    """Where its data are: a folder of the machine, or datasets by their names."""
+    found = {f"ALLOT_DATA_{_word(use.name)}": use.at for use in spec.data}
+    only = spec.data_dir or (spec.data[0].at if len(spec.data) == 1 else "")
+    return {"ALLOT_DATA_DIR": only, **found} if only else found
+
+
 def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> Env:
     """The ALLOT_* variables, documented in docs/guide/environment.md."""
     spec, attempt = job.running_as, job.attempts[-1]
@@ -346,8 +362,7 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
         env["ALLOT_PROGRESS_FILE"] = folders.progress_file(job.id, spec)
     if job.spec.roles[-1].elastic:
         env["ALLOT_TASKS_FILE"] = folders.size_file(job.id, attempt.no)
-    if spec.data_dir:
-        env["ALLOT_DATA_DIR"] = spec.data_dir
+    env |= _data(spec)
     if code := _code_dir(job, folders):
         env["ALLOT_CODE_DIR"] = code
     if job.checkpoint is not None:

@@ -30,6 +30,8 @@ from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.abilities import check_able
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
+from allotment.service.data.datasets import Datasets
+from allotment.service.data.using import DataUses
 from allotment.service.dispatcher import Dispatcher
 from allotment.service.forever import forever
 from allotment.service.host_workspace import HostWorkspace
@@ -69,8 +71,10 @@ class Pipeline:
         self._own = own
         self.telemetry = Telemetry()
         self.committer = Committer(store, self.telemetry, self._release)
+        self.datasets = Datasets(engine.state, own.folders.root, self.command)
+        self.uses = DataUses(engine.state, self.datasets.names, self.datasets.store, backend)
         self.dispatcher = Dispatcher(
-            engine.state, backend, workspaces, self.telemetry, self.hear
+            engine.state, backend, workspaces, self.telemetry, self.hear, self.uses
         )
         self.checkpoints = CheckpointWatch(workspaces, engine.state.wall)
         self.progress = ProgressWatch(workspaces, engine.state.wall)

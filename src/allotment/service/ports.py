@@ -209,6 +209,17 @@ class TaskLaunch(msgspec.Struct, frozen=True):
     """What others made for it to be: then there is nothing to make, and no `argv`."""
 
 
+class DataMount(msgspec.Struct, frozen=True):
+    """A folder of this host with a dataset, to be mounted for all tasks of a gang.
+
+    It is opened with the service's rights, and read-only unless they may `write`.
+    """
+
+    source: str
+    at: str
+    write: bool = False
+
+
 class GangLaunch(msgspec.Struct, frozen=True):
     """Everything a backend needs to run a gang. Built by a pure function.
 
@@ -240,6 +251,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """Whether its tasks are ranks that the engine starts together."""
     phases: tuple[Phase, ...] = ()
     """What of its start came before, with times."""
+    data: tuple[DataMount, ...] = ()
+    """The datasets that its tasks find by their names."""
 
     def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
         """Return the same launch with just some of its tasks."""
@@ -484,6 +497,15 @@ class Imaging(Protocol):
         ...
 
     async def remove_image(self, image: str) -> None: ...
+
+
+@runtime_checkable
+class Mounting(Protocol):
+    """An ability of some backends: mount datasets where jobs want them."""
+
+    def why_no_mounts(self) -> str:
+        """Return why nothing can be mounted on this machine; '' where it can."""
+        ...
 
 
 @runtime_checkable

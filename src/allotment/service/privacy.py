@@ -11,7 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from allotment.model import events as e
+from allotment.model.datasets import DataKind, Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.quantity import WallTime
 from allotment.model.spec import ArraySlice, Checkpoint, JobSpec, TaskRole
 from allotment.service import views as v
 
@@ -64,6 +66,8 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
             return replace(event, spec=spec_for_others(event.spec), key="", warnings=())
         case e.JobEdited():
             return replace(event, spec=spec_for_others(event.spec))
+        case e.DatasetCreated() | e.DatasetEvent():
+            return _data_for_others(event)
         case e.CheckpointSaved():
             return replace(event, path="")
         case e.JobFailed() | e.JobTimedOut() | e.StopRequested() | e.AttemptEnded():
@@ -75,6 +79,25 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
             return _without(event, exit=_exit(event.exit))
         case _:
             return event
+
+
+_NO_DATASET = Dataset(HIDDEN, HIDDEN, HIDDEN, DataKind.MANAGED, HIDDEN)
+
+
+def _data_for_others(event: e.DatasetCreated | e.DatasetEvent) -> e.AnyEvent:
+    """Say of a dataset only that something became of one."""
+    match event:
+        case e.DatasetCreated():
+            return e.DatasetCreated(_NO_DATASET)
+        case e.DatasetVersionClosed():
+            none = DataVersion(0, HIDDEN, 0, 0, WallTime(0), HIDDEN)
+            return e.DatasetVersionClosed(HIDDEN, HIDDEN, none)
+        case e.DatasetGranted():
+            return e.DatasetGranted(HIDDEN, HIDDEN, Grant(Grantee.USER, HIDDEN))
+        case e.DatasetRevoked():
+            return e.DatasetRevoked(HIDDEN, HIDDEN, Grantee.USER, HIDDEN)
+        case _:
+            return e.DatasetRemoved(HIDDEN, HIDDEN)
 
 
 def _without(event: S, **changes: object) -> S:

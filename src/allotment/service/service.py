@@ -40,6 +40,7 @@ from allotment.service.cells_read import cell_tree
 from allotment.service.cells_view import CellTree
 from allotment.service.code.code import SWEEP_EVERY_S, Code
 from allotment.service.committer import uncertain_submission
+from allotment.service.data.datasets import SWEEP_EVERY_S as DATA_SWEEP_EVERY_S
 from allotment.service.depending import Depending
 from allotment.service.environments import environments
 from allotment.service.estimate_view import StartEstimate
@@ -160,6 +161,7 @@ class Service:
             self.state, self.finding, self.folders, backend, self.pipeline.workspaces
         )
         self.environments = self.pipeline.dispatcher.environments
+        self.datasets = self.pipeline.datasets
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
@@ -198,6 +200,7 @@ class Service:
         self._offering.resume()
         await self.code.start()
         await self.environments.start()
+        await self.datasets.start()
         await self._backend.start(self.pipeline.hear)
         await self._skip_used_ids()
         await reconcile(self.pipeline, self._backend)
@@ -212,6 +215,7 @@ class Service:
                 (self._offering.follow, 0, "new offers"),
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
                 (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
+                (self.datasets.sweep, DATA_SWEEP_EVERY_S, "datasets"),
             )
         ]
         self.ready = True
@@ -336,9 +340,10 @@ class Service:
         return await self._with_world(self._complete(spec, actor), actor)
 
     async def _with_world(self, spec: JobSpec, owner: Actor) -> JobSpec:
-        """Settle what a job brings along: image, code, packages. Raises Rejected."""
+        """Settle what a job brings along: image, code, data, packages. Raises Rejected."""
         spec = await self.images.settled(spec, owner)
         spec = await self.code.settled(spec, owner)
+        spec = await self.pipeline.uses.settled(spec, owner)
         return await self.environments.settled(spec, owner)
 
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
@@ -347,6 +352,7 @@ class Service:
         told = (
             await self.images.expected(command.spec, actor),
             await self.environments.expected(command.spec),
+            *self.pipeline.uses.expected(command.spec),
         )
         warnings = (*command.warnings, *filter(None, told))
         command = msgspec.structs.replace(command, warnings=warnings)
@@ -377,8 +383,8 @@ class Service:
                 | c.FindReservations()
             ):
                 may_administer(actor)
-            case c.SubmitJob() | c.SubmitAgain():
-                raise InvariantViolated("a submission is no wish about a job")
+            case c.SubmitJob() | c.SubmitAgain() | c.DataCommand():
+                raise InvariantViolated("this is no wish about a job or a node")
             case _:
                 job = self.finding.live(command.job)
                 may_change(actor, job)

@@ -85,6 +85,10 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             )
         case e.ReservationEnded(name):
             return f"reservation {name} is over"
+        case e.DatasetCreated(dataset):
+            return f"dataset {dataset.full} was made ({dataset.kind.value})"
+        case e.DatasetEvent():
+            return _of_data(event)
         case e.JobIdsSkipped(next_job):
             return f"job ids continue at {next_job}: lower ids were used before the restore"
         case e.EventsLost(because, events):
@@ -222,3 +226,19 @@ def _phases(phases: tuple[e.Phase, ...]) -> str:
     if not phases:
         return ""
     return " (" + ", ".join(f"{phase.name} {show_millis(phase.ms)}" for phase in phases) + ")"
+
+
+def _of_data(event: e.DatasetEvent) -> str:
+    name = f"dataset {event.tenant}/{event.name}"
+    match event:
+        case e.DatasetVersionClosed(version=version):
+            return f"{name} has version {version.number}: {version.files} file(s)"
+        case e.DatasetGranted(grant=grant):
+            right = "write" if grant.write else "read"
+            return f"{name}: {grant.to.value} {grant.name} may {right}"
+        case e.DatasetRevoked(to=to, who=who):
+            return f"{name}: {to.value} {who} lost its grant"
+        case e.DatasetRemoved(version=number):
+            return f"{name}: version {number} was removed" if number else f"{name} was removed"
+        case _:
+            raise TypeError(event)

@@ -322,6 +322,8 @@ def _limits(shape: LimitsShape) -> Limits:
         code_bytes=shape.code_bytes,
         code_store=shape.code_store,
         environment_store=shape.environment_store,
+        data_store=shape.data_store,
+        data_files=shape.data_files,
         per_user=PerUser(
             shape.per_user.requests,
             shape.per_user.streams,

@@ -496,6 +496,8 @@ class LimitsShape(Shape):
     code_bytes: Size = LIMITS.code_bytes
     code_store: Size = LIMITS.code_store
     environment_store: Size = LIMITS.environment_store
+    data_store: Size = LIMITS.data_store
+    data_files: MostJobs = LIMITS.data_files
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
     preempt_rules: PreemptRulesShape = Field(
         default=PreemptRulesShape(), examples=["{min_run: 10m}"]

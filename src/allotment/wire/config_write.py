@@ -219,6 +219,8 @@ def _limits(limits: Limits) -> Written:
         "code_bytes": write_size(limits.code_bytes),
         "code_store": write_size(limits.code_store),
         "environment_store": write_size(limits.environment_store),
+        "data_store": write_size(limits.data_store),
+        "data_files": limits.data_files,
         "ports": _ports(*limits.ports),
         "half_life": write_duration(limits.half_life_ms),
         "per_user": msgspec.structs.asdict(limits.per_user),

@@ -6,10 +6,13 @@ from typing import Annotated, cast
 
 from pydantic import PlainValidator
 
+from allotment.model.data_use import reference_of
 from allotment.model.quantity import HOUR, Millis
 from allotment.model.spec import Arch, Dialect, EndKind, GiveWay, Mpi
+from allotment.rights.mount_points import trouble_of
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
+from allotment.wire.text import shown
 
 HOLD_BY_DEFAULT = Millis(HOUR)
 MOST_PORTS = 1000
@@ -97,6 +100,26 @@ def read_gpu_types(value: object) -> tuple[str, ...]:
     if len(set(types)) < len(types):
         raise Amiss("names a device type twice", "name each once, best first")
     return types
+
+
+def read_data_name(value: object) -> str:
+    """Read how a dataset is named."""
+    text = words.read_line(value)
+    if reference_of(text) is None:
+        raise Amiss(
+            f"{shown(text)} cannot be the name of a dataset",
+            "write NAME, TENANT/NAME or NAME@VERSION; of a folder on the machine its path: "
+            "`data: /PATH`",
+        )
+    return text
+
+
+def read_mount_point(value: object) -> str:
+    """Read where a dataset is to be found. Whether it can be there is not looked at."""
+    text = words.read_path(value)
+    if trouble := trouble_of(text):
+        raise Amiss(f"{shown(text)} {trouble}", "mount it at /data/NAME, for example")
+    return text
 
 
 def read_digest(value: object) -> str:
@@ -200,6 +223,8 @@ PriorityWord = Annotated[
 SignalWord = Annotated[str, PlainValidator(words.read_signal, json_schema_input_type=str)]
 Keep = Annotated[int, PlainValidator(read_keep, json_schema_input_type=int)]
 MaxRunning = Annotated[int, PlainValidator(read_max_running, json_schema_input_type=int)]
+DataName = Annotated[str, PlainValidator(read_data_name, json_schema_input_type=str)]
+MountPoint = Annotated[str, PlainValidator(read_mount_point, json_schema_input_type=str)]
 Digest = Annotated[str, PlainValidator(read_digest, json_schema_input_type=str)]
 FileCount = Annotated[int, PlainValidator(read_file_count, json_schema_input_type=int)]
 Hold = Annotated[Millis, PlainValidator(read_hold, json_schema_input_type=bool | str)]

@@ -13,6 +13,7 @@ import msgspec
 from pydantic import ValidationError
 
 from allotment.model.code import CodeBundle
+from allotment.model.data_use import DataUse, reference_of
 from allotment.model.environment import Environment
 from allotment.model.errors import Problem
 from allotment.model.grid import combinations
@@ -36,6 +37,7 @@ from allotment.wire.job_shape import (
     CheckpointShape,
     CodeShape,
     CountShape,
+    DataShape,
     DependencyShape,
     EnvironmentShape,
     JobShape,
@@ -251,7 +253,8 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         env=tuple(shape.env.items()),
         secrets=secrets,
         workdir=shape.workdir,
-        data_dir=shape.data,
+        data_dir=shape.data if isinstance(shape.data, str) else "",
+        data=() if isinstance(shape.data, str) else tuple(_data(shape.data)),
         code_dir=shape.code if isinstance(shape.code, str) else "",
         environment=_environment(shape.environment) if shape.environment else None,
         code=None if isinstance(shape.code, str) else _code(shape.code),
@@ -328,6 +331,21 @@ def _code(shape: CodeShape) -> CodeBundle:
         changed=shape.changed,
         difference=shape.difference,
     )
+
+
+def _data(shapes: Mapping[str, str | DataShape]) -> Iterator[DataUse]:
+    for name, shape in shapes.items():
+        named = reference_of(name)
+        assert named is not None
+        given = DataShape(at=shape) if isinstance(shape, str) else shape
+        yield DataUse(
+            tenant=named.tenant,
+            name=named.name,
+            version=named.version,
+            at=given.at,
+            write=given.write,
+            digest=given.digest,
+        )
 
 
 def _environment(shape: EnvironmentShape) -> Environment:

@@ -30,6 +30,7 @@ from allotment.wire.fields import (
     ArchWord,
     Command,
     Cpu,
+    DataName,
     DialectWord,
     Digest,
     DurationOrNone,
@@ -46,6 +47,7 @@ from allotment.wire.fields import (
     Line,
     MaxRunning,
     MinFailed,
+    MountPoint,
     MpiWord,
     Name,
     NameOrNone,
@@ -294,6 +296,27 @@ CodeFolder = Annotated[
 ]
 
 
+class DataShape(Shape):
+    """Where a job finds a dataset."""
+
+    at: MountPoint = Field(examples=["/data/imagenet"])
+    write: Truth = False
+    digest: Digest = ""
+    """What of it was meant, once that was settled."""
+
+
+DataAt = Annotated[
+    Annotated[MountPoint, Tag(WORD_FORM)] | Annotated[DataShape, Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+
+Data = Annotated[
+    Annotated[Path, Tag(WORD_FORM)] | Annotated[dict[DataName, DataAt], Tag(MAP_FORM)],
+    Discriminator(_word_or_map),
+]
+"""A folder of the machine, or datasets by their names."""
+
+
 def _file_or_lines(value: object) -> str:
     return LIST_FORM if isinstance(value, (list, tuple)) else WORD_FORM
 
@@ -400,7 +423,7 @@ class JobShape(RoleParts):
         default=None, examples=["{main: {command: python train.py}}"]
     )
     command: Command | None = Field(default=None, examples=["python train.py"])
-    data: Path = ""
+    data: Data = Field(default="", examples=["{imagenet: /data/imagenet}"])
     code: CodeFolder = Field(default="", examples=["{take: .}"])
     environment: EnvironmentShape | None = Field(
         default=None, examples=["{requirements: [numpy==2.3.4]}"]

@@ -6,6 +6,7 @@ part of it: a job that is read belongs to no array until it is submitted as one.
 
 import msgspec
 
+from allotment.model.data_use import DataUse
 from allotment.model.dependencies import choices
 from allotment.model.environment import Environment
 from allotment.model.spec import (
@@ -42,7 +43,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         "priority": spec.priority,
         **_unless(image=spec.image, env=dict(spec.env), secrets=secrets),
         "roles": {role.name: _role(role) for role in spec.roles},
-        **_unless(data=spec.data_dir, code=_code(spec), output=spec.output_dir),
+        **_unless(data=_data(spec), code=_code(spec), output=spec.output_dir),
         **({"environment": _environment(spec.environment)} if spec.environment else {}),
         **_unless(workdir=spec.workdir, retry=spec.retry),
         **_limit("max_run_time", spec.max_run_ms),
@@ -145,6 +146,18 @@ def _code(spec: JobSpec) -> Plain:
         **_unless(take=code.folder, bundle=code.bundle, commit=code.commit),
         **_unless(branch=code.branch, changed=code.changed, difference=code.difference),
     }
+
+
+def _data(spec: JobSpec) -> Plain:
+    if not spec.data:
+        return spec.data_dir
+    return {str(use): _used(use) for use in spec.data}
+
+
+def _used(use: DataUse) -> Plain:
+    if not (use.write or use.digest):
+        return use.at
+    return {"at": use.at, **_unless(write=use.write, digest=use.digest)}
 
 
 def _environment(asked: Environment) -> Written:

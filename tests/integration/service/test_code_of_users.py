@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from allotment.service.code.manifest import CodeFile, digest_of, written
+from allotment.service.content.manifest import FileEntry, digest_of, written
 from tests.support.cluster import UnixConnection, until
 from tests.support.registry import USERS, WithUsers, a_service
 
@@ -77,7 +77,7 @@ def test_nobody_else_can_read_list_use_or_guess_it(service: WithUsers) -> None:
     status, answer = service.ask_as("ben", "POST", "/v1/jobs", job)
     assert (status, answer["code"]) == (409, "code_missing")
     secret = b"secret of ann"
-    guess = CodeFile("a", "f", len(secret), digest_of(secret))
+    guess = FileEntry("a", "f", len(secret), digest_of(secret))
     body = {"files": [["a", "f", guess.size, guess.of]], "version": 1}
     status, answer = service.ask_as("ben", "POST", "/v1/code", body)
     assert (status, answer["missing"]) == (200, [guess.of])  # as for what nobody has
@@ -97,9 +97,11 @@ def test_a_clone_by_another_does_not_get_the_code(service: WithUsers) -> None:
     assert "somebody else's" in answer["detail"]
 
 
-def begin_upload(service: WithUsers, data: bytes, said: int) -> http.client.HTTPConnection:
+def begin_upload(
+    service: WithUsers, data: bytes, said: int, path: str = "/v1/code:send"
+) -> http.client.HTTPConnection:
     connection = UnixConnection(service.address["socket"])
-    connection.putrequest("POST", "/v1/code:send")
+    connection.putrequest("POST", path)
     connection.putheader("Content-Length", str(said))
     connection.endheaders()
     connection.send(data)
@@ -118,8 +120,8 @@ def an_upload() -> bytes:
 
 
 def wanted(service: WithUsers) -> Any:
-    files = [CodeFile("a", "f", len(HALF), digest_of(HALF)),
-             CodeFile("b", "f", len(WHOLE), digest_of(WHOLE))]  # fmt: skip
+    files = [FileEntry("a", "f", len(HALF), digest_of(HALF)),
+             FileEntry("b", "f", len(WHOLE), digest_of(WHOLE))]  # fmt: skip
     connection = UnixConnection(service.address["socket"])
     body = written(files)
     connection.request("POST", "/v1/code", body, {"Content-Type": "application/json"})

@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from allotment.model import events as e
+from allotment.model.datasets import DataKind, Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.events import Outcome
 from allotment.model.ids import AttemptNo, JobId, TaskIndex
-from allotment.model.quantity import Millis
+from allotment.model.quantity import Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.spec import Checkpoint, JobSpec, TaskRole
 from allotment.service.privacy import (
@@ -41,6 +42,11 @@ EVENTS = [
     e.AttemptEnded(JOB, NO, Outcome.FAILED, FOUND),
     e.TaskEnded(JOB, NO, TASK, Exit(platform_error="/hush is not there"), FOUND),
     e.TaskHeld(JOB, NO, TASK, Exit(platform_error="/hush is not there")),
+    e.DatasetCreated(Dataset("hush", "hush", "hush", DataKind.FOLDER, "hush", folder="/hush")),
+    e.DatasetVersionClosed("hush", "hush", DataVersion(1, "hush", 1, 1, WallTime(1), "hush")),
+    e.DatasetGranted("hush", "hush", Grant(Grantee.USER, "hush")),
+    e.DatasetRevoked("hush", "hush", Grantee.TENANT, "hush"),
+    e.DatasetRemoved("hush", "hush"),
 ]
 
 
@@ -89,6 +95,16 @@ LEFT_OUT = {
     "JobFailed.diagnosis", "JobTimedOut.diagnosis", "CheckpointSaved.path",
     "StopRequested.diagnosis", "AttemptEnded.diagnosis", "TaskHeld.exit", "TaskEnded.exit",
     "TaskEnded.diagnosis",
+    *(
+        f"{kind}.{part}"
+        for kind, parts in {
+            "DatasetVersionClosed": (),
+            "DatasetGranted": (),
+            "DatasetRevoked": ("who",),
+            "DatasetRemoved": (),
+        }.items()
+        for part in ("tenant", "name", *parts)
+    ),
 }  # fmt: skip
 """Fields of which `event_for_others` leaves out what a user said or a program wrote."""
 
@@ -109,5 +125,5 @@ def test_a_new_text_in_an_event_is_looked_at_before_others_see_it() -> None:
     }
     assert found == PUBLIC_WORDS | LEFT_OUT
     assert {type(event).__name__ for event in EVENTS} == {
-        field.partition(".")[0] for field in LEFT_OUT
-    }
+        "DatasetCreated", *(field.partition(".")[0] for field in LEFT_OUT)
+    }  # fmt: skip

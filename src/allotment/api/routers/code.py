@@ -9,8 +9,8 @@ from starlette.responses import Response
 from allotment.api.body import read_body
 from allotment.api.openapi import Returns, body_of, returns
 from allotment.api.render import Caller, Job, TheService, reply
-from allotment.service.code.manifest import Manifest
 from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
+from allotment.service.content.manifest import Manifest
 
 router = APIRouter(tags=["code"])
 

@@ -300,6 +300,16 @@ class LocalBackend:
         folder = str(self._folder(key).absolute())
         return isolated(ENTER, folder, "--", *argv, bare=True)
 
+    # ── datasets ────────────────────────────────────────────────────────────────────────
+
+    def why_no_mounts(self) -> str:
+        if self.isolation.get("namespaces") in ("own", "bwrap"):
+            return ""
+        return (
+            "No dataset can be mounted on this machine: it has neither namespaces of our own "
+            "nor bubblewrap (`allot doctor` says why)."
+        )
+
     # ── images ──────────────────────────────────────────────────────────────────────────
 
     async def resolve_image(self, wish: ImageWish) -> str:
@@ -440,6 +450,11 @@ class LocalBackend:
             made["groups"] = list(gang.identity.groups)
         if gang.phases:
             made["phases"] = [span_of(phase) for phase in gang.phases]
+        if gang.data:
+            made["mounts"] = [
+                {"source": each.source, "at": each.at, "write": each.write}
+                for each in gang.data
+            ]
         return made
 
 

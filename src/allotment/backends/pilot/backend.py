@@ -95,7 +95,7 @@ class PilotBackend:
     """
 
     name = "pilot"
-    abilities = frozenset(Ability) - {Ability.PMI, Ability.MPIRUN}
+    abilities = frozenset(Ability) - {Ability.PMI, Ability.MPIRUN, Ability.DATASETS}
 
     def __init__(  # noqa: PLR0913 - one a setting
         self,

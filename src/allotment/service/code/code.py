@@ -17,7 +17,15 @@ from allotment.model.quantity import show_bytes
 from allotment.model.spec import JobSpec
 from allotment.service.access import may_see
 from allotment.service.code.layout import drop_folders
-from allotment.service.code.manifest import (
+from allotment.service.code.store import (
+    PRESSED_S,
+    UNUSED_S,
+    CodeStore,
+    Summary,
+    uid_of,
+)
+from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
+from allotment.service.content.manifest import (
     BadManifest,
     Manifest,
     digest_of,
@@ -27,17 +35,8 @@ from allotment.service.code.manifest import (
     read,
     size_of,
 )
-from allotment.service.code.receiving import Receiving
-from allotment.service.code.store import (
-    PRESSED_S,
-    UNUSED_S,
-    CodeStore,
-    Full,
-    Summary,
-    blocks,
-    uid_of,
-)
-from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
+from allotment.service.content.receiving import Receiving, Words
+from allotment.service.content.shelf import Full, Room, blocks
 from allotment.service.finding import Finding
 from allotment.service.launch import Folders
 from allotment.service.ports import Backend, Contained, Several
@@ -55,6 +54,15 @@ DELETING_S: Final = 600.0
 T = TypeVar("T")
 
 AGAIN: Final = "Take the folder along again: `--code .`."
+WORDS: Final = Words(
+    beyond="all code may be",
+    leave_out="Leave it out by a line in .allotignore; large files belong in `data`.",
+    full="The code that you took along takes all the room there is for one user.",
+    make_room="It gets free when jobs that used older code are forgotten. An administrator "
+    "can raise `limits.code_store`.",
+    again="Submit again, while nothing writes to the folder.",
+)
+"""What is told to senders of code."""
 
 
 class Code:
@@ -74,6 +82,8 @@ class Code:
         self._backend = backend
         self._workspaces = workspaces
         self._store = CodeStore(Path(folders.root))
+        self._rooms: dict[int, Room] = {}
+        """Of each user that sent files."""
         self._threads = Threads("code", each=2, total=8)
 
     async def start(self) -> None:
@@ -162,9 +172,14 @@ class Code:
 
     def receiving(self, actor: Actor) -> Receiving:
         """Return what takes the files of one request."""
+        uid = uid_of(actor)
+        shelf, largest = self._store.shelf(uid), self._state.config.limits.code_bytes
+        room = self._rooms.setdefault(uid, Room(self._most_coming, shelf.used))
+        return Receiving(shelf, room, largest, WORDS)
+
+    def _most_coming(self) -> int:
         limits = self._state.config.limits
-        most = limits.code_store + limits.code_bytes
-        return Receiving(self._store, uid_of(actor), most, limits.code_bytes)
+        return limits.code_store + limits.code_bytes
 
     async def feed(self, receiving: Receiving, data: bytes, actor: Actor) -> None:
         """Take a piece of files in. Raises Rejected."""

@@ -18,8 +18,8 @@ from allotment.model.events import Phase
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant, Millis
 from allotment.rights.removing import remove
-from allotment.service.code.manifest import CodeFile, Manifest, folders_of
 from allotment.service.code.store import CodeStore, uid_of
+from allotment.service.content.manifest import FileEntry, Manifest, folders_of
 from allotment.service.launch import Account, Folders
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
@@ -127,7 +127,7 @@ def lay_out(
 
 
 def _fill(
-    top: int, store: CodeStore, uid: int, files: Sequence[CodeFile], owner: Identity | None
+    top: int, store: CodeStore, uid: int, files: Sequence[FileEntry], owner: Identity | None
 ) -> None:
     folders = folders_of(files)
     for folder in folders:
@@ -152,7 +152,7 @@ def _fill(
             os.close(made)
 
 
-def _copy(source: Path, made: int, file: CodeFile) -> None:
+def _copy(source: Path, made: int, file: FileEntry) -> None:
     fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         left = file.size

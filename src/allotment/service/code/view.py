@@ -3,7 +3,7 @@
 import msgspec
 
 from allotment.model.code import CodeBundle
-from allotment.service.code.manifest import CodeFile
+from allotment.service.content.manifest import FileEntry
 
 
 class CodeRoom(msgspec.Struct, frozen=True):
@@ -43,5 +43,5 @@ class CodeView(msgspec.Struct, frozen=True):
     code: CodeBundle
     difference: str
     """What `git diff` said when it was taken."""
-    files: tuple[CodeFile, ...]
+    files: tuple[FileEntry, ...]
     """Path, kind, size, digest."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import look
@@ -16,10 +17,11 @@ from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
+from allotment.model.data_use import DataUse
 from allotment.model.engines import Ability, asked_by, asks_of
 from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import NOTHING
-from allotment.model.spec import GiveWay
+from allotment.model.spec import JobSpec
 from allotment.service.ports import ImageWish
 
 DIGEST = "sha256:" + "a" * 64
@@ -172,11 +174,16 @@ def test_of_what_a_registry_says_only_what_is_used_is_kept() -> None:
     assert len(msgspec.json.encode(found)) < 1000
 
 
-def test_engines_that_cannot_run_images_say_so() -> None:
-    assert Ability.IMAGES in asks_of(NOTHING, asked_by(GiveWay.REQUEUE, image=True))
-    assert asks_of(NOTHING, asked_by(GiveWay.REQUEUE, image=False)) == ()
-    for engine in (SlurmBackend, PilotBackend):
-        assert Ability.IMAGES not in engine.abilities
+def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
+    bare = JobSpec("j", "t", ())
+    with_data = msgspec.structs.replace(bare, data=(DataUse("t", "words", 1, "/data/w"),))
+    with_image = msgspec.structs.replace(bare, image="busybox")
+    assert asks_of(NOTHING, asked_by(with_image)) == (Ability.IMAGES,)
+    assert asks_of(NOTHING, asked_by(with_data)) == (Ability.DATASETS,)
+    assert asks_of(NOTHING, asked_by(bare)) == ()
+    assert Ability.IMAGES not in SlurmBackend.abilities
+    for engine in (SlurmBackend, PilotBackend, KubernetesBackend):
+        assert Ability.DATASETS not in engine.abilities
 
 
 def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:

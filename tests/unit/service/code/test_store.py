@@ -10,10 +10,12 @@ import pytest
 
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId
+from allotment.service.code.code import WORDS
 from allotment.service.code.layout import lay_out
-from allotment.service.code.manifest import CodeFile, digest_of, written
-from allotment.service.code.receiving import Receiving
-from allotment.service.code.store import CodeStore, Full, blocks
+from allotment.service.code.store import CodeStore
+from allotment.service.content.manifest import FileEntry, digest_of, written
+from allotment.service.content.receiving import Receiving
+from allotment.service.content.shelf import Full, Room, blocks
 
 ANN, BEN = 64101, 64102
 FILES = {"run": b"#!/bin/sh\n", "pkg/a.py": b"a = 1\n", "empty": b"", "pkg/large": b"x" * 9999}
@@ -28,7 +30,7 @@ def store(tmp_path: Path) -> CodeStore:
 
 def listed(files: dict[str, bytes]) -> bytes:
     return written(
-        CodeFile(path, "x" if path == "run" else "f", len(data), digest_of(data))
+        FileEntry(path, "x" if path == "run" else "f", len(data), digest_of(data))
         for path, data in files.items()
     )
 
@@ -40,8 +42,12 @@ def framed(contents: Sequence[bytes]) -> bytes:
     )
 
 
+def room_of(store: CodeStore, uid: int = ANN, most: int = 1 << 20) -> Room:
+    return Room(lambda: most, store.shelf(uid).used)
+
+
 def receive(store: CodeStore, data: bytes, uid: int = ANN, piece: int = 7) -> Receiving:
-    receiving = Receiving(store, uid, 1 << 20, 1 << 19)
+    receiving = Receiving(store.shelf(uid), room_of(store, uid), 1 << 19, WORDS)
     for begin in range(0, len(data), piece):
         receiving.feed(data[begin : begin + piece])
     return receiving
@@ -92,7 +98,7 @@ def test_a_file_that_is_not_what_its_digest_says_is_refused(store: CodeStore) ->
 
 def test_a_list_that_lies_about_sizes_is_never_kept(store: CodeStore) -> None:
     kept(store)
-    lie = written([CodeFile("a", "f", 1, digest_of(FILES["pkg/large"]))])
+    lie = written([FileEntry("a", "f", 1, digest_of(FILES["pkg/large"]))])
     assert store.missing(ANN, lie, ()) == [digest_of(FILES["pkg/large"])]
     assert store.summary(ANN, digest_of(lie)) is None
 
@@ -171,7 +177,7 @@ def test_what_was_asked_for_just_now_stays(store: CodeStore, tmp_path: Path) -> 
 def test_lists_count_as_well_as_files(store: CodeStore) -> None:
     receive(store, framed([b"a"]))
     lists = [
-        written([CodeFile(f"{number}" * 9, "f", 1, digest_of(b"a"))]) for number in range(3)
+        written([FileEntry(f"{number}" * 9, "f", 1, digest_of(b"a"))]) for number in range(3)
     ]
     most = store.used(ANN) + 2 * blocks(1)
     assert [store.missing(ANN, data, (), most) for data in lists[:2]] == [[], []]
@@ -182,15 +188,16 @@ def test_lists_count_as_well_as_files(store: CodeStore) -> None:
 
 def test_requests_at_the_same_time_share_the_room_of_their_user(store: CodeStore) -> None:
     large = b"x" * 9000
-    one, other = (Receiving(store, ANN, 20_000, 10_000) for _ in range(2))
+    room, shelf = room_of(store, ANN, 20_000), store.shelf(ANN)
+    one, other = (Receiving(shelf, room, 10_000, WORDS) for _ in range(2))
     one.feed(framed([large])[:50])
     with pytest.raises(Rejected, match="all the room"):
         other.feed(framed([large])[:50])
-    of_ben = Receiving(store, BEN, 20_000, 10_000)
+    of_ben = Receiving(store.shelf(BEN), room_of(store, BEN, 20_000), 10_000, WORDS)
     of_ben.feed(framed([large])[:50])
     for each in (one, other, of_ben):
         each.close()
-    third = Receiving(store, ANN, 20_000, 10_000)
+    third = Receiving(shelf, room, 10_000, WORDS)
     third.feed(framed([large]))
     assert third.is_whole
 

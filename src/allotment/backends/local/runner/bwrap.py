@@ -6,8 +6,10 @@ Pure: gives the words of the command. The inner script, run by /bin/sh as the ta
 program, tells when the isolation stands, waits at the barrier, and stays after a failure.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from allotment.backends.local.runner.datasets import Shown
 from allotment.backends.local.runner.mounts import View, under
 
 NOTE_FD: Final = 3
@@ -48,14 +50,25 @@ def plan(view: View) -> tuple[list[str], list[str]]:
     return again_read_only, again_writable
 
 
-def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -> list[str]:
+def command(
+    program: str,
+    view: View,
+    cwd: str,
+    argv: list[str],
+    inner: Inner,
+    shown: Sequence[Shown] = (),
+) -> list[str]:
     """Return the argument list that runs `argv` in the view.
 
     The state folder is hidden before the paths below it are bound again; bubblewrap takes
     their sources from the tree outside, so the order of hiding does not matter to it.
     """
     again_read_only, again_writable = plan(view)
-    words = [program, "--bind", "/", "/", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    words = [program, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    if all(each.folder != "/" for each in shown):
+        words += ["--bind", "/", "/"]
+    for each in shown:
+        words += _shown_anew(each)
     for path in view.read_only:
         if path not in again_read_only:
             words += ["--ro-bind", path, path]
@@ -67,8 +80,20 @@ def command(program: str, view: View, cwd: str, argv: list[str], inner: Inner) -
     words += ["--proc", "/proc", "--dev", "/dev"]
     for path in (*view.devices, *view.folders):
         words += ["--dev-bind-try", path, path]
+    for mount in view.mounts:
+        words += ["--bind" if mount.write else "--ro-bind", mount.source, mount.at]
     words += ["--chdir", cwd, "--die-with-parent", "--json-status-fd", str(STATUS_FD), "--"]
     return [*words, "/bin/sh", "-c", _script(inner), "allotment", *argv]
+
+
+def _shown_anew(shown: Shown) -> list[str]:
+    """Show a folder again, such that entries can be added."""
+    top = shown.folder.rstrip("/")
+    words = ["--tmpfs", shown.folder] if top else []
+    for name, leads in shown.entries:
+        path = f"{top}/{name}"
+        words += ["--symlink", leads, path] if leads else ["--bind-try", path, path]
+    return words
 
 
 def _script(inner: Inner) -> str:

@@ -15,7 +15,7 @@ import os
 import stat
 from typing import Final
 
-from allotment.backends.local.runner import libc, mounts
+from allotment.backends.local.runner import datasets, libc, mounts
 from allotment.backends.local.runner.mounts import Place, View
 from allotment.backends.local.runner.schema import Image
 from allotment.rights import paths
@@ -67,6 +67,8 @@ def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, 
     for place in places:
         mounts.check(place, view.hidden)
     trees = [_copy(place.handle, place.path, place.is_read_only) for place in places]
+    trees += datasets.copies(view.mounts, view.user)
+    paths_of = [*(place.path for place in places), *(mount.at for mount in view.mounts)]
     system = os.open("/sys", _LOOK)
     system_tree = _copy(system, "/sys", is_read_only=True)
     devices = [mounts.look_at(path) for path in view.devices if mounts.under(path, "/dev")]
@@ -81,13 +83,15 @@ def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, 
     _write_etc(host, image)
     _make_folders(image, cwd)
     _make_targets(places)
+    for mount in view.mounts:
+        _make_folder(mount.at)
     for name in ("proc", "sys", "dev"):
         _make_plain_folder(f"/{name}")
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    _attach(system_tree, "/sys")
+    _attach(system_tree, "/sys", is_system=True)
     mounts.build_dev([*view.plain, *devices], kept)
-    for place, tree in sorted(zip(places, trees, strict=True), key=lambda p: len(p[0].path)):
-        _attach(tree, place.path)
+    for path, tree in sorted(zip(paths_of, trees, strict=True), key=lambda p: len(p[0])):
+        _attach(tree, path, is_system=False)
     for fd in (system, *(place.handle for place in places)):
         os.close(fd)
 
@@ -230,10 +234,12 @@ def _make_targets(places: list[Place]) -> None:
             os.close(os.open(place.path, _NEW, 0o644))
 
 
-def _attach(tree: int, path: str) -> None:
+def _attach(tree: int, path: str, *, is_system: bool) -> None:
     try:
         target = paths.resolve(path)
         try:
+            if not is_system:
+                datasets.check_in_image(target, path)
             libc.move_tree(tree, target)
         finally:
             os.close(target)

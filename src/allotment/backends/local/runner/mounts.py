@@ -21,7 +21,8 @@ import os
 import stat
 from typing import Final, NamedTuple
 
-from allotment.backends.local.runner import libc
+from allotment.backends.local.runner import datasets, libc
+from allotment.backends.local.runner.datasets import DataPlace
 from allotment.rights import paths
 from allotment.rights.user import rights_of
 
@@ -72,6 +73,8 @@ class View(NamedTuple):
     writable: tuple[str, ...]
     devices: tuple[str, ...]
     user: User | None = None
+    mounts: tuple[DataPlace, ...] = ()
+    """The datasets of its job."""
 
 
 def look_at(path: str) -> Device:
@@ -112,6 +115,10 @@ def build(view: View) -> None:
     """
     # From the host new mounts still arrive (an automounted home); none go back.
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
+    copies = datasets.copies(view.mounts, view.user)
+    targets = datasets.make_targets(view.mounts, view.user)
+    for target in targets:
+        check_target(target.real, view.hidden)
     places = resolve(view)
     for place in places:
         check(place, view.hidden)
@@ -130,6 +137,7 @@ def build(view: View) -> None:
     devices = [look_at(path) for path in view.devices if under(path, "/dev")]
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     build_dev([*view.plain, *devices], open_folders(view.folders))
+    datasets.attach(copies, targets, view.user)
 
 
 def resolve(view: View) -> list[Place]:
@@ -164,6 +172,12 @@ def check(place: Place, hidden: str) -> None:
     else:
         return
     raise OSError(errno.EINVAL, f"{place.path}: {why}")
+
+
+def check_target(path: str, hidden: str) -> None:
+    """Raise OSError where a dataset would be mounted over the state folder, or in it."""
+    if under(path, hidden) or under(hidden, path):
+        raise OSError(errno.EINVAL, f"{path}: the service keeps its state there")
 
 
 def _covered(places: list[Place], hidden: str) -> list[Place]:

@@ -8,6 +8,8 @@ import os
 import re
 from typing import Final, Literal, NotRequired, TypedDict, cast
 
+from allotment.rights.mount_points import trouble_of
+
 PROTOCOL: Final = 1
 """Of the launcher's socket. `hello` and `retire` are understood by every version."""
 
@@ -46,6 +48,14 @@ class Image(TypedDict):
     gid: int
 
 
+class Dataset(TypedDict):
+    """A folder to be mounted for a task: read-only, unless it may `write`."""
+
+    source: str
+    at: str
+    write: bool
+
+
 class Request(TypedDict):
     """One task to run. Absent limits are no limits.
 
@@ -78,6 +88,7 @@ class Request(TypedDict):
     cgroups: NotRequired[CgroupChoice]
     image: NotRequired[Image]
     phases: NotRequired[list[PhaseSpan]]
+    mounts: NotRequired[list[Dataset]]
 
 
 class Usage(TypedDict):
@@ -172,6 +183,7 @@ _KINDS: Final[dict[str, type | tuple[type, ...]]] = {
     "cgroups": str,
     "image": dict,
     "phases": list,
+    "mounts": list,
 }
 _LARGEST_ID: Final = 2**32 - 2
 _LONGEST_PATH: Final = 4095
@@ -216,6 +228,8 @@ def _check_contents(request: Request) -> None:
     _check_words(request)
     if "image" in request:
         _check_image(request["image"])
+    for mount in request.get("mounts", []):
+        _check_mount(mount)
 
 
 def _check_user(request: Request) -> None:
@@ -225,6 +239,17 @@ def _check_user(request: Request) -> None:
     for number in cast("tuple[object, ...]", ids):
         if not isinstance(number, int) or not 0 <= number <= _LARGEST_ID:
             raise BadRequest(f"uid, gid, groups: {number!r} is no user's or group's number")
+
+
+def _check_mount(mount: Dataset) -> None:
+    fields = cast("dict[str, object]", mount)
+    is_whole = set(fields) == {"source", "at", "write"}
+    if not is_whole or not isinstance(fields["write"], bool):
+        raise BadRequest("mounts: source, at and write are expected of each")
+    _check_path("mounts.source", mount["source"])
+    _check_path("mounts.at", mount["at"])
+    if trouble := trouble_of(mount["at"]):
+        raise BadRequest(f"mounts: {mount['at'][:200]} {trouble}")
 
 
 _OF_IMAGE: Final = {

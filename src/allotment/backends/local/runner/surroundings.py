@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import bwrap, image_root, libc, mounts, scratch
 from allotment.backends.local.runner.cgroup import Group
+from allotment.backends.local.runner.datasets import DataPlace, shown_anew
 from allotment.backends.local.runner.hierarchy import Hierarchy
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.mounts import User
@@ -35,6 +36,8 @@ def kind_for(request: Request, host: Host) -> str:
     asked = request.get("namespaces", "auto")
     if "image" in request:
         asked = "own"
+    if request.get("mounts") and "none" in (asked, host.namespaces if asked == "auto" else ""):
+        raise Unavailable("datasets cannot be mounted without namespaces")
     if asked == "auto":
         return host.namespaces
     works = {"own": host.namespaces == "own", "bwrap": bool(host.bwrap), "none": True}
@@ -163,6 +166,10 @@ class Surroundings:
             writable=(*request.get("writable", ()), self.scratch),
             devices=tuple(request.get("devices", ())),
             user=self.user,
+            mounts=tuple(
+                DataPlace(each["source"], each["at"], each["write"])
+                for each in request.get("mounts", ())
+            ),
         )
 
     def env(self) -> dict[str, str]:
@@ -182,7 +189,9 @@ class Surroundings:
                 waits_at_barrier=request.get("hold_at_barrier", False),
                 stays_on_failure=request.get("hold_on_failure_ms", 0) > 0,
             )
-            words = bwrap.command(self._host.bwrap, self._view(), request["cwd"], words, inner)
+            view = self._view()
+            shown = shown_anew(view.mounts)
+            words = bwrap.command(self._host.bwrap, view, request["cwd"], words, inner, shown)
         return Command(
             argv=words,
             env=self.env(),

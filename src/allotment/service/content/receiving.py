@@ -3,7 +3,8 @@
     for each file: 32 bytes of digest, 8 of size (big end first), and then what is in it
 
 A connection that ends in the middle leaves the files before, which are whole, and nothing
-of the one that it cut.
+of the one that it cut. Where the sender may leave it to us to say what the digest is, it
+sends zeros.
 """
 
 import contextlib
@@ -13,21 +14,45 @@ import threading
 from pathlib import Path
 from typing import IO, Final
 
+import msgspec
+
 from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import show_bytes
-from allotment.service.code.store import CodeStore, blocks
+from allotment.service.content.shelf import Room, Shelf, blocks
 
 HEAD: Final = 40
 """Bytes before each file."""
+UNSAID: Final = "0" * 64
+"""The digest of a file whose sender did not read it before."""
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What a sender is told that sends too much, or what is not what it said."""
+
+    beyond: str
+    """How large all files together may be: `all code may be`."""
+    leave_out: str
+    full: str
+    make_room: str
+    again: str
 
 
 class Receiving:
-    """What one request brings for one user, who may have `most` bytes, on their way or kept."""
+    """What one request brings for one shelf. No file may be larger than `largest` bytes."""
 
-    def __init__(self, store: CodeStore, uid: int, most: int, largest: int) -> None:
-        self._store = store
-        self._uid = uid
-        self._most = most
+    def __init__(
+        self,
+        shelf: Shelf,
+        room: Room,
+        largest: int,
+        words: Words,
+        *,
+        may_be_unsaid: bool = False,
+    ) -> None:
+        self._shelf = shelf
+        self._room = room
+        self._words = words
+        self._may_be_unsaid = may_be_unsaid
         self._reserved = 0
         self._turn = threading.Lock()
         self._is_closed = False
@@ -38,7 +63,13 @@ class Receiving:
         self._hash = hashlib.sha256()
         self._file: IO[bytes] | None = None
         self._path = Path()
-        self.files = 0
+        self.digests: list[str] = []
+        """Of the files that came whole, in the order in which they came."""
+
+    @property
+    def files(self) -> int:
+        """How many files came whole."""
+        return len(self.digests)
 
     def feed(self, data: bytes) -> None:
         """Take what came. Raises Rejected, and OSError where the disk does not take it."""
@@ -66,21 +97,16 @@ class Receiving:
         if self._left > self._largest:
             raise Rejected(
                 Code.TOO_LARGE,
-                f"A file of {show_bytes(self._left)} is larger than all code may be "
+                f"A file of {show_bytes(self._left)} is larger than {self._words.beyond} "
                 f"({show_bytes(self._largest)}).",
-                "Leave it out by a line in .allotignore; large files belong in `data`.",
+                self._words.leave_out,
             )
         size = blocks(self._left)
-        if not self._store.reserve(self._uid, size, self._most):
-            raise Rejected(
-                Code.TOO_LARGE,
-                "The code that you took along takes all the room there is for one user.",
-                "It gets free when jobs that used older code are forgotten. An administrator "
-                "can raise `limits.code_store`.",
-            )
+        if not self._room.reserve(size):
+            raise Rejected(Code.TOO_LARGE, self._words.full, self._words.make_room)
         self._reserved = size
         self._hash = hashlib.sha256()
-        self._path = self._store.new_file()
+        self._path = self._shelf.fresh.path()
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(fd, "wb")
         if not self._left:
@@ -99,21 +125,23 @@ class Receiving:
         assert self._file is not None
         self._file.close()
         self._file = None
-        if self._hash.hexdigest() != self._digest:
+        found = self._hash.hexdigest()
+        is_right = found == self._digest or (self._may_be_unsaid and self._digest == UNSAID)
+        if not is_right:
             self._path.unlink()
             raise Rejected(
                 Code.CONFLICT,
                 f"A file came that is not what its digest says ({self._digest[:12]}…): it "
                 "changed while it was sent.",
-                "Submit again, while nothing writes to the folder.",
+                self._words.again,
             )
-        self._store.keep_file(self._uid, self._path, self._digest)
+        self._shelf.keep_file(self._path, found)
         self._release()
-        self.files += 1
+        self.digests.append(found)
 
     def _release(self) -> None:
         if self._reserved:
-            self._store.release(self._uid, self._reserved)
+            self._room.release(self._reserved)
             self._reserved = 0
 
     def close(self) -> None:

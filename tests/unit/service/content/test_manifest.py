@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.service.code.manifest import (
+from allotment.service.content.manifest import (
     BadManifest,
-    CodeFile,
+    FileEntry,
     Kind,
     digest_of,
     folders_of,
@@ -17,12 +17,12 @@ from allotment.service.code.manifest import (
 HELLO = digest_of(b"hello")
 
 
-def a_file(path: str, kind: Kind = "f", of: str = HELLO, size: int = 5) -> CodeFile:
-    return CodeFile(path, kind, size, of)
+def a_file(path: str, kind: Kind = "f", of: str = HELLO, size: int = 5) -> FileEntry:
+    return FileEntry(path, kind, size, of)
 
 
 def test_what_was_written_is_read_again_and_has_one_name_in_any_order() -> None:
-    files = [a_file("b/run", "x"), a_file("a"), CodeFile("b/l", "l", 0, "../a")]
+    files = [a_file("b/run", "x"), a_file("a"), FileEntry("b/l", "l", 0, "../a")]
     data = written(files)
     assert read(data).files == (a_file("a"), files[2], a_file("b/run", "x"))
     assert written(reversed(files)) == data
@@ -49,11 +49,11 @@ def test_no_name_leads_out_of_the_folder(path: str) -> None:
 )  # fmt: skip
 def test_no_link_leads_out_of_the_folder(path: str, target: str) -> None:
     with pytest.raises(BadManifest, match="leads out of the folder"):
-        read(written([CodeFile(path, "l", 0, target)]))
+        read(written([FileEntry(path, "l", 0, target)]))
 
 
 def test_links_inside_are_kept() -> None:
-    read(written([CodeFile("d/e/l", "l", 0, "../../a"), CodeFile("l", "l", 0, "d/e")]))
+    read(written([FileEntry("d/e/l", "l", 0, "../../a"), FileEntry("l", "l", 0, "d/e")]))
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_links_inside_are_kept() -> None:
         [],
         [a_file("a"), a_file("a")],
         [a_file("a"), a_file("a/b")],
-        [CodeFile("a", "l", 0, "b"), a_file("a/b")],
+        [FileEntry("a", "l", 0, "b"), a_file("a/b")],
         [a_file("a", of="x")],
         [a_file("a", of=HELLO.upper())],
         [a_file("a", of=f"../{HELLO[3:]}")],
         [a_file("a", size=-1)],
     ],
 )
-def test_a_list_that_cannot_be_is_refused(files: list[CodeFile]) -> None:
+def test_a_list_that_cannot_be_is_refused(files: list[FileEntry]) -> None:
     with pytest.raises(BadManifest):
         read(written(files))
 
@@ -94,6 +94,6 @@ def test_the_largest_are_named_with_their_folders() -> None:
 
 def test_folders_are_bounded_as_files_are() -> None:
     of = digest_of(b"")
-    deep = [CodeFile(f"{number}/" + "a/" * 60 + "f", "f", 0, of) for number in range(900)]
+    deep = [FileEntry(f"{number}/" + "a/" * 60 + "f", "f", 0, of) for number in range(900)]
     with pytest.raises(BadManifest, match="more than 50,000 folders"):
         read(written(deep))

@@ -24,7 +24,7 @@ _HEX: Final = frozenset("0123456789abcdef")
 _SHOWN: Final = 5
 
 
-class CodeFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class FileEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One file. `of` is the digest of what is in it, or where a link leads."""
 
     path: str
@@ -36,7 +36,7 @@ class CodeFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The files of a bundle, in order of their paths."""
 
-    files: tuple[CodeFile, ...]
+    files: tuple[FileEntry, ...]
     version: Literal[1] = 1
 
 
@@ -44,7 +44,7 @@ class BadManifest(Exception):
     """A list of files that cannot be a bundle; the text says why."""
 
 
-def written(files: Iterable[CodeFile]) -> bytes:
+def written(files: Iterable[FileEntry]) -> bytes:
     """Write the list of files as it is sent, kept and digested."""
     return msgspec.json.encode(Manifest(tuple(sorted(files, key=lambda file: file.path))))
 
@@ -69,17 +69,17 @@ def read(data: bytes) -> Manifest:
     return manifest
 
 
-def needs(files: Sequence[CodeFile]) -> dict[str, int]:
+def needs(files: Sequence[FileEntry]) -> dict[str, int]:
     """Return the digests of what the files hold, and how large each is."""
     return {file.of: file.size for file in files if file.kind != "l"}
 
 
-def size_of(files: Sequence[CodeFile]) -> int:
+def size_of(files: Sequence[FileEntry]) -> int:
     """Add up the files."""
     return sum(file.size for file in files if file.kind != "l")
 
 
-def folders_of(files: Sequence[CodeFile], most: int = sys.maxsize) -> list[str]:
+def folders_of(files: Sequence[FileEntry], most: int = sys.maxsize) -> list[str]:
     """List the folders that the files lie in, those above before those below.
 
     Beyond `most` no more are looked for.
@@ -119,7 +119,7 @@ def largest(sizes: Iterable[tuple[str, int]]) -> str:
 # ── what may be ─────────────────────────────────────────────────────────────────────────
 
 
-def _check(files: Sequence[CodeFile]) -> None:
+def _check(files: Sequence[FileEntry]) -> None:
     if not files:
         raise BadManifest("it has no files")
     seen: set[str] = set()

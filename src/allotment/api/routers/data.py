@@ -1,0 +1,186 @@
+"""Datasets: data with names, owners, versions and grants."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from allotment.api.body import decode, read_body
+from allotment.api.files import Contents, headers_of
+from allotment.api.openapi import Returns, body_of, returns, returns_as
+from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, TheService, reply
+from allotment.api.routers.sending import named_in
+from allotment.api.shapes import Done
+from allotment.api.streams import Stream
+from allotment.service.content.manifest import Manifest
+from allotment.service.data.view import (
+    DataFiles,
+    DataNote,
+    DataRemoval,
+    DataRoom,
+    DataRows,
+    DataView,
+    DataWanted,
+    GrantNote,
+)
+
+router = APIRouter(tags=["data"])
+
+BYTES = "application/octet-stream"
+MOST_LIST = 64 << 20
+"""Bytes of a list of files."""
+Tenant = Annotated[str, Path(description="The tenant, or `-` for whichever has it.")]
+Name = Annotated[str, Path(description="The name, with `@3` for one version.")]
+
+
+@router.get("/v1/data", responses=returns(DataRows), response_class=Returns, name="datasets")
+async def list_data(service: TheService, caller: Caller) -> Response:
+    """List the datasets that you may use: your own, your tenants', and those granted."""
+    return reply(DataRows(tuple(await service.datasets.rows(caller))))
+
+
+@router.post(
+    "/v1/data",
+    responses=returns(DataView),
+    response_class=Returns,
+    openapi_extra=body_of(DataNote),
+    name="create_dataset",
+)
+async def create_data(request: Request, service: TheService, caller: Caller) -> Response:
+    """Make a dataset. With `folder` a folder of the machine is registered as one.
+
+    That is for the administrator.
+    """
+    note = decode(await read_body(request.scope["headers"], request.receive), DataNote)
+    tenant = note.tenant or service.default_tenant(caller)
+    return reply(await service.datasets.create(note, tenant, caller))
+
+
+@router.get(
+    "/v1/data/{tenant}/{name}",
+    responses=returns(DataView),
+    response_class=Returns,
+    name="dataset",
+)
+async def show_data(
+    tenant: Tenant, name: Name, service: TheService, caller: Caller
+) -> Response:
+    """Return a dataset. 404 where there is none, or you have no right to it: just the same."""
+    return reply(await service.datasets.show(named_in(tenant, name), caller))
+
+
+@router.get(
+    "/v1/data/{tenant}/{name}/room",
+    responses=returns(DataRoom),
+    response_class=Returns,
+    name="data_room",
+)
+async def data_room(
+    tenant: Tenant, name: Name, service: TheService, caller: Caller
+) -> Response:
+    """Return how large a version may be that you add."""
+    return reply(await service.datasets.room(named_in(tenant, name), caller))
+
+
+@router.post(
+    "/v1/data/{tenant}/{name}:put",
+    responses=returns(DataWanted),
+    response_class=Returns,
+    openapi_extra=body_of(Manifest),
+    name="put_data",
+)
+async def put_data(
+    tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
+) -> Response:
+    """Close a version with these files, or return the digests of those that are missing.
+
+    Send these with `POST …:send`, then the list again. The same files as in the newest
+    version make no other one.
+    """
+    body = await read_body(request.scope["headers"], request.receive, MOST_LIST)
+    return reply(await service.datasets.put(named_in(tenant, name), body, caller))
+
+
+@router.get(
+    "/v1/data/{tenant}/{name}/files",
+    responses=returns(DataFiles),
+    response_class=Returns,
+    name="data_files",
+)
+async def data_files(
+    tenant: Tenant, name: Name, service: TheService, caller: Caller
+) -> Response:
+    """List the files of a version, of the newest where none is named."""
+    page = await service.datasets.files(named_in(tenant, name), caller)
+    body = await asyncio.to_thread(ENCODER.encode, page)
+    return Response(body, headers=NO_STORE, media_type=JSON)
+
+
+@router.get(
+    "/v1/data/{tenant}/{name}/files/{digest}",
+    responses=returns_as(BYTES, {"type": "string", "format": "binary"}, what="The file."),
+    response_class=Returns,
+    name="data_file",
+)
+async def data_file(
+    tenant: Tenant,
+    name: Name,
+    digest: str,
+    request: Request,
+    service: TheService,
+    caller: Caller,
+) -> Response:
+    """Return one file of a version."""
+    file = await service.datasets.open_file(named_in(tenant, name), digest, caller)
+    stopping = request.app.state.stopping
+    return Stream(Contents(file), stopping, media_type=BYTES, headers=headers_of(file))
+
+
+@router.post(
+    "/v1/data/{tenant}/{name}:grant",
+    responses=returns(DataView),
+    response_class=Returns,
+    openapi_extra=body_of(GrantNote),
+    name="grant_data",
+)
+async def grant_data(
+    tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
+) -> Response:
+    """Let a tenant's members, or a user, read a dataset, or write too. For its owner."""
+    note = decode(await read_body(request.scope["headers"], request.receive), GrantNote)
+    return reply(await service.datasets.grant(named_in(tenant, name), note, caller))
+
+
+@router.post(
+    "/v1/data/{tenant}/{name}:revoke",
+    responses=returns(DataView),
+    response_class=Returns,
+    openapi_extra=body_of(GrantNote),
+    name="revoke_data",
+)
+async def revoke_data(
+    tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
+) -> Response:
+    """Take a right back. Tasks that run keep what they have; no other starts with it."""
+    note = decode(await read_body(request.scope["headers"], request.receive), GrantNote)
+    return reply(await service.datasets.revoke(named_in(tenant, name), note, caller))
+
+
+@router.post(
+    "/v1/data/{tenant}/{name}:remove",
+    responses=returns(Done),
+    response_class=Returns,
+    openapi_extra=body_of(DataRemoval),
+    name="remove_data",
+)
+async def remove_data(
+    tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
+) -> Response:
+    """Remove a version, or with 0 all of a dataset, unless a job needs it. For its owner."""
+    body = await read_body(request.scope["headers"], request.receive)
+    number = decode(body, DataRemoval).version
+    named = named_in(tenant, name) + (f"@{number}" if number else "")
+    await service.datasets.remove(named, caller)
+    return reply(Done())

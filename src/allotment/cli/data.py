@@ -1,0 +1,259 @@
+"""`allot data`: datasets, their versions, and who may use them."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from allotment.cli.options import AsJson, State
+from allotment.cli.output import Failed, say, say_json, talk
+from allotment.cli.table import Column, print_table
+from allotment.cli.words import count, harmless, show_age
+from allotment.client import Client
+from allotment.model.quantity import show_bytes
+from allotment.service.data.view import DataView
+
+HELP = {"help_option_names": ["--help", "-h"]}
+COLUMNS = (
+    Column("DATASET", flexible=True),
+    Column("KIND"),
+    Column("OWNER", rank=1),
+    Column("VERSION", right=True),
+    Column("FILES", right=True, rank=1),
+    Column("SIZE", right=True),
+    Column("YOU MAY"),
+)
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="NAME or TENANT/NAME; NAME@3 for one version.")
+]
+Who = Annotated[str, typer.Argument(metavar="WHO", help="tenant:NAME or user:NAME.")]
+
+data = typer.Typer(
+    help="Datasets: data with names, versions that never change, and rights to use them.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+
+@data.command(context_settings=HELP)
+def create(
+    name: Name,
+    tenant: Annotated[
+        str, typer.Option("--tenant", metavar="NAME", help="Whose it is; yours by default.")
+    ] = "",
+    folder: Annotated[
+        str,
+        typer.Option(
+            "--folder", metavar="DIR", help="Register a folder of the machine (administrator)."
+        ),
+    ] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a dataset, which has no version yet; or register a folder of the machine.
+
+    Examples:
+      allot data create imagenet
+      allot data create scratch --folder /srv/nfs/scratch --tenant vision
+    """
+    with Client(state=state) as client:
+        found = client.create_dataset(name, tenant=tenant, folder=folder)
+    if as_json:
+        say_json(found)
+        return
+    full = f"{found.tenant}/{found.name}"
+    if folder:
+        talk(f"{full} is {folder}; all of tenant {found.tenant} may read it")
+    else:
+        talk(f"{full} is made; fill it: allot data put {found.name} DIR")
+
+
+@data.command(context_settings=HELP)
+def put(
+    name: Name,
+    source: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A folder with all its files; or one file.")
+    ],
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a folder the next version of a dataset, and close it: it never changes again.
+
+    Files that did not change since you put them last are not sent again.
+
+    Examples:
+      allot data put imagenet ./imagenet
+      allot data put weights model.safetensors
+    """
+    with Client(state=state) as client:
+        done = client.put_data(name, source, talk)
+    if as_json:
+        say_json(done.version)
+        return
+    version = done.version
+    base = name.partition("@")[0]
+    talk(
+        f"{base}@{version.number}: {count(version.files, 'file')}, "
+        f"{show_bytes(version.bytes)}; {show_bytes(done.sent)} sent"
+    )
+
+
+@data.command(context_settings=HELP)
+def get(
+    name: Name,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the files.")],
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Write the files of a version, the newest unless one is named, into a folder.
+
+    Examples:
+      allot data get weights@2 ./weights
+    """
+    with Client(state=state) as client:
+        page = client.get_data(name, folder, talk)
+    if as_json:
+        say_json(page.version)
+        return
+    exact = f"{page.tenant}/{page.name}@{page.version.number}"
+    talk(f"{exact}: {count(page.version.files, 'file')} in {folder}")
+
+
+@data.command(context_settings=HELP)
+def ls(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="List the files of a version.")
+    ] = "",
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """List the datasets that you may use; or the files of one, the newest version first.
+
+    Examples:
+      allot data ls
+      allot data ls imagenet@3
+    """
+    with Client(state=state) as client:
+        if name:
+            page = client.data_files(name)
+            if as_json:
+                say_json(page)
+                return
+            for file in page.files:
+                leads = f" -> {harmless(file.of)}" if file.kind == "l" else ""
+                say(f"{show_bytes(file.size):>10}  {harmless(file.path)}{leads}")
+            return
+        found = client.datasets()
+    if as_json:
+        say_json(found)
+    elif found:
+        print_table(COLUMNS, [_row(one) for one in found])
+    else:
+        talk("there are no datasets that you may use")
+
+
+def _row(one: DataView) -> tuple[str, ...]:
+    newest = one.versions[-1] if one.versions else None
+    return (
+        f"{one.tenant}/{one.name}",
+        one.kind.value,
+        harmless(one.user),
+        f"@{newest.number}" if newest else "",
+        f"{newest.files:,}" if newest else "",
+        show_bytes(newest.bytes) if newest else "",
+        "read, write" if one.write else "read",
+    )
+
+
+@data.command(context_settings=HELP)
+def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
+    """Show a dataset: its versions, and to its owner who may use it."""
+    with Client(state=state) as client:
+        found = client.dataset(name)
+    if as_json:
+        say_json(found)
+        return
+    now = int(time.time() * 1000)
+    say(f"{found.tenant}/{found.name}  {found.kind.value}")
+    say(f"  owner       {harmless(found.user)}, and tenant {found.tenant} to read")
+    if found.folder:
+        say(f"  folder      {harmless(found.folder)}")
+    for grant in found.grants:
+        right = "reads and writes" if grant.write else "reads"
+        say(f"  granted     {grant.to.value} {harmless(grant.name)} {right}")
+    if found.disk:
+        say(f"  on disk     {show_bytes(found.disk)} for all versions together")
+    for version in reversed(found.versions):
+        say(
+            f"  @{version.number:<10} {count(version.files, 'file')}, "
+            f"{show_bytes(version.bytes)}, {harmless(version.user)}, "
+            f"{show_age(version.closed_at, now)} ago"
+        )
+
+
+@data.command(context_settings=HELP)
+def grant(
+    name: Name,
+    who: Who,
+    write: Annotated[
+        bool, typer.Option("--write", help="Not only to read: to add versions, or to write.")
+    ] = False,
+    state: State = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let the members of another tenant, or a user, read a dataset, or write too.
+
+    Examples:
+      allot data grant imagenet tenant:speech
+      allot data grant imagenet user:ann --write
+    """
+    tenant, user = _who(who)
+    with Client(state=state) as client:
+        found = client.grant_data(name, tenant=tenant, user=user, write=write)
+    if as_json:
+        say_json(found)
+        return
+    talk(f"{who} may {'read and write' if write else 'read'} {found.tenant}/{found.name}")
+
+
+@data.command(context_settings=HELP)
+def revoke(name: Name, who: Who, state: State = "", as_json: AsJson = False) -> None:
+    """Take a right back. Tasks that run keep what they have; none starts with it.
+
+    Examples:
+      allot data revoke imagenet tenant:speech
+    """
+    tenant, user = _who(who)
+    with Client(state=state) as client:
+        found = client.revoke_data(name, tenant=tenant, user=user)
+    if as_json:
+        say_json(found)
+        return
+    talk(f"{who} has no right to {found.tenant}/{found.name} by a grant any more")
+
+
+def _who(text: str) -> tuple[str, str]:
+    kind, _, name = text.partition(":")
+    if kind not in ("tenant", "user") or not name:
+        raise Failed(f"{text!r} is nobody.", "Write tenant:NAME or user:NAME.")
+    return (name, "") if kind == "tenant" else ("", name)
+
+
+@data.command(context_settings=HELP)
+def rm(name: Name, state: State = "", as_json: AsJson = False) -> None:
+    """Remove a version, or a dataset with all its versions, unless a job needs it.
+
+    The files of a registered folder stay.
+
+    Examples:
+      allot data rm imagenet@1
+      allot data rm imagenet
+    """
+    with Client(state=state) as client:
+        client.remove_data(name)
+        left = client.datasets()
+    if as_json:
+        say_json(left)
+    else:
+        talk(f"{name} is gone")

@@ -1,0 +1,291 @@
+"""Puts a folder into a dataset as its next version, and gets a version into a folder.
+
+Files that the service has of the dataset are not sent, as far as this client remembers them.
+Others are read once: the service finds out what they are called by what is in them.
+"""
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+from urllib.parse import quote
+
+from allotment.client.content import (
+    KINDS,
+    Body,
+    Known,
+    Sent,
+    Tell,
+    batches,
+    known_of,
+    memory_of,
+    recall,
+    remember,
+    utf8,
+    why,
+)
+from allotment.client.errors import Refused
+from allotment.client.files import make_link, save
+from allotment.client.request import JSON, decode
+from allotment.client.transport import Transport
+from allotment.model.data_use import reference_of
+from allotment.service.content.manifest import (
+    BadManifest,
+    FileEntry,
+    Kind,
+    check_link,
+    largest,
+    written,
+)
+from allotment.service.data.view import (
+    DataFiles,
+    DataRoom,
+    DataTaken,
+    DataVersionView,
+    DataWanted,
+)
+from allotment.service.views import OutputFile
+
+TRIES: Final = 4
+
+
+class Put(NamedTuple):
+    """A version as it was put."""
+
+    version: DataVersionView
+    sent: int
+    """Bytes that the service did not have."""
+
+
+def data_path(name: str, tail: str = "") -> str:
+    """Return the path of a dataset, or of a part of it. Raises Refused."""
+    named = reference_of(name)
+    if named is None:
+        raise Refused(
+            "bad_request",
+            f"{name[:200]!r} cannot be the name of a dataset.",
+            "Write NAME, TENANT/NAME or NAME@VERSION; of letters, digits, '.', '_', '-'.",
+        )
+    version = f"@{named.version}" if named.version else ""
+    tenant = quote(named.tenant, safe="") if named.tenant else "-"
+    return f"/v1/data/{tenant}/{quote(named.name, safe='')}{version}{tail}"
+
+
+# ── putting ─────────────────────────────────────────────────────────────────────────────
+
+
+def put(transport: Transport, name: str, source: Path, tell: Tell) -> Put:
+    """Make a folder, or one file, the next version of a dataset.
+
+    Raises Refused where something in it cannot be put, or it keeps changing.
+    """
+    source = Path(os.path.abspath(source))  # noqa: PTH100 - its links stay
+    room = decode(transport.fetch("GET", data_path(name, "/room"), again=True), DataRoom)
+    folder = source if source.is_dir() else source.parent
+    putting = _Putting(transport, name, folder, tell)
+    for _ in range(TRIES):
+        states = _walked(source, putting.refuse)
+        _check_size(source, states, room)
+        if (done := putting.once(states)) is not None:
+            return done
+    raise Refused(
+        "conflict",
+        f"The files of {source} keep changing while they are read.",
+        "Put it again, while nothing writes there.",
+    )
+
+
+class _Putting:
+    """One folder on its way into a dataset."""
+
+    def __init__(self, transport: Transport, name: str, folder: Path, tell: Tell) -> None:
+        self._transport = transport
+        self._name = name
+        self._folder = folder
+        self._tell = tell
+        self._memory = memory_of("data", folder)
+        self._known = recall(self._memory)
+        self._sent = 0
+        self.refuse = partial(_refused, folder)
+
+    def once(self, states: dict[str, os.stat_result]) -> Put | None:
+        """Send what is missing, and close the version; None where files changed meanwhile."""
+        plain = {name: state for name, state in states.items() if stat.S_ISREG(state.st_mode)}
+        known = {
+            name: told
+            for name, state in plain.items()
+            if (told := self._known.get(name)) is not None and told.looks_like(state)
+        }
+        fresh = [
+            Sent(name, state.st_size) for name, state in plain.items() if name not in known
+        ]
+        try:
+            known |= self._send(fresh)
+            if len(known) < len(plain):
+                return None
+            return self._close(states, known)
+        finally:
+            began = time.time_ns()
+            settled = {name: each for name, each in known.items() if each.is_settled(began)}
+            if settled != self._known:
+                remember(self._memory, settled)
+            self._known = settled
+
+    def _close(self, states: dict[str, os.stat_result], known: dict[str, Known]) -> Put | None:
+        data = written(self._entry(name, state, known) for name, state in states.items())
+        for _ in range(2):
+            wanted = self._wanted(data)
+            if wanted.version is not None:
+                return Put(wanted.version, self._sent)
+            missing = set(wanted.missing)
+            again = [
+                Sent(name, each.size, each.digest)
+                for name, each in {
+                    each.digest: (name, each)
+                    for name, each in known.items()
+                    if each.digest in missing
+                }.values()
+            ]
+            try:
+                self._send(again)
+            except Refused as error:
+                if error.code != "conflict":
+                    raise
+                for file in again:  # One of them is not what was remembered.
+                    known.pop(file.path, None)
+                return None
+        return None
+
+    def _wanted(self, data: bytes) -> DataWanted:
+        path, kind = data_path(self._name, ":put"), {"Content-Type": JSON}
+        return decode(self._transport.fetch("POST", path, data, kind, again=True), DataWanted)
+
+    def _send(self, files: Sequence[Sent]) -> dict[str, Known]:
+        """Send files; return those that stayed the same while they were read."""
+        from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only for much
+
+        found: dict[str, Known] = {}
+        total, done = sum(file.size for file in files), 0
+        for batch in batches(files) if files else ():
+            self._tell(
+                f"sending data: {show_bytes(done)} of {show_bytes(total)}, {len(files):,} files"
+            )
+            body = Body(self._folder, batch, self.refuse)
+            kind = {
+                "Content-Type": "application/octet-stream",
+                "Content-Length": str(body.size),
+            }
+            path = data_path(self._name, ":send")
+            answer = self._transport.fetch("POST", path, body, kind, again=True)
+            digests = decode(answer, DataTaken).digests
+            for file, digest in zip(batch, digests, strict=True):
+                if (state := body.seen.get(file.path)) is not None:
+                    found[file.path] = known_of(state, file.size, digest)
+            done += sum(file.size for file in batch)
+        self._sent += done
+        return found
+
+    def _entry(self, name: str, state: os.stat_result, known: dict[str, Known]) -> FileEntry:
+        if stat.S_ISLNK(state.st_mode):
+            return self._link(name)
+        kind: Kind = "x" if state.st_mode & stat.S_IXUSR else "f"
+        return FileEntry(utf8(name, self.refuse), kind, known[name].size, known[name].digest)
+
+    def _link(self, name: str) -> FileEntry:
+        target = str((self._folder / name).readlink())
+        try:
+            check_link(utf8(name, self.refuse), utf8(target, self.refuse))
+        except BadManifest as error:
+            raise self.refuse(f"{error}") from error
+        return FileEntry(name, "l", 0, target)
+
+
+def _walked(source: Path, refuse: "partial[Refused]") -> dict[str, os.stat_result]:
+    """Look at all files below a folder. Raises Refused."""
+    try:
+        if not stat.S_ISDIR(source.stat().st_mode):
+            return {source.name: _state(source.name, source.lstat(), refuse)}
+    except OSError as error:
+        raise Refused(
+            "bad_request",
+            f"{source}: {(error.strerror or str(error)).lower()}.",
+            "Name a folder.",
+        ) from error
+    found: dict[str, os.stat_result] = {}
+    ahead = [""]
+    while ahead:
+        below = ahead.pop()
+        try:
+            with os.scandir(source / below) as entries:
+                for entry in entries:
+                    name = f"{below}{entry.name}"
+                    if entry.is_dir(follow_symlinks=False):
+                        ahead.append(f"{name}/")
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        found[name] = _state(name, entry.stat(follow_symlinks=False), refuse)
+        except OSError as error:
+            raise refuse(why(below or ".", error)) from error
+    if not found:
+        raise refuse("it has no files")
+    return found
+
+
+def _state(name: str, state: os.stat_result, refuse: "partial[Refused]") -> os.stat_result:
+    kind = stat.S_IFMT(state.st_mode)
+    if kind not in (stat.S_IFREG, stat.S_IFLNK):
+        raise refuse(f"{name} is {KINDS.get(kind, 'no plain file')}")
+    return state
+
+
+def _check_size(source: Path, states: dict[str, os.stat_result], room: DataRoom) -> None:
+    from allotment.model.quantity import show_bytes  # noqa: PLC0415 - rarely needed
+
+    sizes = [(name, state.st_size) for name, state in states.items()]
+    total = sum(size for _, size in sizes)
+    if len(sizes) > room.most_files or total > room.most:
+        raise Refused(
+            "too_large",
+            f"{source} has {len(sizes):,} files with {show_bytes(total)} in all; a version may "
+            f"have {room.most_files:,} files, and a tenant's data {show_bytes(room.most)}. "
+            f"{largest(sizes)}",
+            "Put many small files into few archives (tar, WebDataset); or have an "
+            "administrator raise `limits.data_files` or `limits.data_store`.",
+        )
+
+
+def _refused(folder: Path, because: str) -> Refused:
+    return Refused(
+        "bad_request",
+        f"{folder} cannot be put into a dataset: {because}.",
+        "Take it out of the folder, or put a folder that has only what belongs to the data.",
+    )
+
+
+# ── getting ─────────────────────────────────────────────────────────────────────────────
+
+
+def get(transport: Transport, name: str, folder: Path, tell: Tell) -> DataFiles:
+    """Write the files of a version below a folder; each whole, or not there."""
+    from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only for much
+
+    page = decode(transport.fetch("GET", data_path(name, "/files"), again=True), DataFiles)
+    exact = f"{page.tenant}/{page.name}@{page.version.number}"
+    done = told = 0
+    for file in page.files:
+        if file.kind == "l":
+            make_link(folder, file.path, file.of)
+            continue
+        reply = transport.open(data_path(exact, f"/files/{file.of}"))
+        path = save(reply, OutputFile(0, file.path, file.size, 0), folder)
+        if file.kind == "x":
+            path.chmod(path.stat().st_mode | 0o111)
+        done += file.size
+        if done - told >= 256 << 20:
+            told = done
+            tell(f"getting data: {show_bytes(done)} of {show_bytes(page.version.bytes)}")
+    return page

@@ -1,0 +1,114 @@
+"""Data as things with names: who owns a dataset, who may use it, which versions it has."""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from allotment.model.ids import Actor
+from allotment.model.quantity import WallTime
+from allotment.model.tenancy import Tenant
+
+
+class DataKind(StrEnum):
+    """Where the files of a dataset are."""
+
+    MANAGED = "managed"
+    """In the service's store, by content, as versions that never change."""
+    FOLDER = "folder"
+    """In a folder of the machine that an administrator registered; it has no versions."""
+
+
+class Grantee(StrEnum):
+    """Who can be given a right."""
+
+    TENANT = "tenant"
+    USER = "user"
+
+
+class Grant(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a tenant's members, or one user, may do with a dataset: read, or write too."""
+
+    to: Grantee
+    name: str
+    write: bool = False
+
+
+class DataVersion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A version of a dataset. `digest` is that of the list of its files."""
+
+    number: int
+    digest: str
+    files: int
+    bytes: int
+    closed_at: WallTime
+    user: str
+
+
+class Dataset(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Data with a name, unique in its tenant. `id` is that of its place in the store."""
+
+    tenant: str
+    name: str
+    id: str
+    kind: DataKind
+    user: str
+    """Its owner."""
+    uid: int | None = None
+    """The same as a number."""
+    created_at: WallTime = WallTime(0)
+    folder: str = ""
+    """Where the files of a registered folder are."""
+    grants: tuple[Grant, ...] = ()
+    versions: tuple[DataVersion, ...] = ()
+    """In order of their numbers."""
+    next_version: int = 1
+    """Numbers are not used again."""
+
+    @property
+    def full(self) -> str:
+        """Its name with that of its tenant."""
+        return f"{self.tenant}/{self.name}"
+
+    def version(self, number: int) -> DataVersion | None:
+        """Return a version by its number, the newest for 0; None where there is none."""
+        if not number:
+            return self.versions[-1] if self.versions else None
+        return next((each for each in self.versions if each.number == number), None)
+
+
+# ── who may what ────────────────────────────────────────────────────────────────────────
+
+
+def is_member(actor: Actor, tenant: Tenant) -> bool:
+    """Whether a user is one of a tenant's; of one that lists nobody everybody is."""
+    if not (tenant.users or tenant.groups):
+        return True
+    return actor.user in tenant.users or not set(actor.groups).isdisjoint(tenant.groups)
+
+
+def owns(dataset: Dataset, actor: Actor) -> bool:
+    """Whether a user is the owner of a dataset."""
+    return dataset.uid is not None and dataset.uid == actor.uid
+
+
+def may_read(dataset: Dataset, actor: Actor, tenants: Iterable[Tenant]) -> bool:
+    """Whether a user may use a dataset, and know of it: its owner and tenant, and by grants."""
+    if owns(dataset, actor):
+        return True
+    theirs = {tenant.name for tenant in tenants if is_member(actor, tenant)}
+    return dataset.tenant in theirs or any(
+        _meets(grant, actor, theirs) for grant in dataset.grants
+    )
+
+
+def may_write(dataset: Dataset, actor: Actor, tenants: Iterable[Tenant]) -> bool:
+    """Whether a user may add to a dataset: its owner, and by grants."""
+    if owns(dataset, actor):
+        return True
+    theirs = {tenant.name for tenant in tenants if is_member(actor, tenant)}
+    return any(grant.write and _meets(grant, actor, theirs) for grant in dataset.grants)
+
+
+def _meets(grant: Grant, actor: Actor, tenants: set[str]) -> bool:
+    return grant.name in tenants if grant.to is Grantee.TENANT else grant.name == actor.user

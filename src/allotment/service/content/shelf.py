@@ -1,0 +1,234 @@
+"""The files of one owner, kept by what is in them.
+
+    FOLDER/files/AB/DIGEST    what is in a file, whatever files have it
+    FOLDER/LISTS/DIGEST       a list of files; there only once all of them are
+
+Nothing gets its name before it is whole. To know a digest proves nothing: it is looked for
+among the files of one owner, so nobody can learn of others' files by guessing.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+from allotment.rights.flushing import flush
+from allotment.rights.removing import remove
+from allotment.service.content.manifest import (
+    Manifest,
+    digest_of,
+    is_digest,
+    needs,
+    read,
+)
+
+BLOCK: Final = 4096
+
+
+class Full(Exception):
+    """An owner has no room for more."""
+
+
+def blocks(size: int) -> int:
+    """Return what a file takes of the disk."""
+    return max(BLOCK, -(-size // BLOCK) * BLOCK)
+
+
+class Fresh:
+    """Where things are made before they get their names. Emptied at the start."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def prepare(self) -> None:
+        """Make the folder; throw away what a service that was killed was making."""
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        if left := list(self.folder.iterdir()):
+            # It can be many files, and nothing waits for them.
+            work = threading.Thread(target=_delete, args=[left], name="leftovers", daemon=True)
+            work.start()
+
+    def path(self) -> Path:
+        """Return a name under which something is made."""
+        return self.folder / os.urandom(8).hex()
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Replace a file as a whole; durable on return. Raises OSError."""
+        made = self.path()
+        fd = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            made.replace(path)
+        except OSError:
+            made.unlink(missing_ok=True)
+            raise
+
+
+class Shelf:
+    """The files of one owner. Calls may come from several threads."""
+
+    def __init__(self, folder: Path, fresh: Fresh, lists: str) -> None:
+        self.folder = folder
+        self.fresh = fresh
+        self.turn = threading.RLock()
+        """Each owner has its own: who has much here holds up nobody else."""
+        self._lists = folder / lists
+        self._used: int | None = None
+        """Bytes, once they were counted."""
+
+    # ── files ───────────────────────────────────────────────────────────────────────
+
+    def file(self, digest: str) -> Path:
+        """Return where a file lies, if it is there."""
+        return self.folder / "files" / digest[:2] / digest
+
+    def has_file(self, digest: str) -> bool:
+        """Whether a file is there; it is then not removed for a while."""
+        try:
+            os.utime(self.file(digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    def keep_file(self, made: Path, digest: str) -> None:
+        """Put a file that is whole in its place; what is there of it already stays."""
+        with self.turn:
+            if self.has_file(digest):
+                made.unlink()
+                return
+            place = self.file(digest)
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            size = made.stat().st_size
+            made.rename(place)
+            self.add(blocks(size))
+
+    def files(self) -> Iterable[Path]:
+        """List the files that are kept."""
+        return (self.folder / "files").glob("??/*")
+
+    # ── lists ───────────────────────────────────────────────────────────────────────
+
+    def list_file(self, digest: str) -> Path:
+        """Return where a list of files lies, if it is there."""
+        return self._lists / digest
+
+    def lists(self) -> list[Path]:
+        """List the lists of files."""
+        return names_in(self._lists)
+
+    def missing(self, data: bytes, also: Iterable[str] = ()) -> list[str]:
+        """Return the digests of a list, and `also`, of which there are no such files."""
+        manifest = read(data)
+        with self.turn:
+            wanted = [*needs(manifest.files), *also]
+            missing = [digest for digest in wanted if not self.has_file(digest)]
+            return missing or self._of_other_size(manifest)
+
+    def keep_list(self, data: bytes, also: Iterable[str], most: int) -> list[str]:
+        """Keep a list all of whose files are there, on the disk; else return the missing.
+
+        Raises Full where there would be more than `most` bytes here, and OSError.
+        """
+        manifest = read(data)
+        if missing := self.missing(data, also):
+            return missing
+        flush(
+            self.fresh.folder
+        )  # All files are on the disk before a list says that they are there.
+        with self.turn:
+            wanted = [*needs(manifest.files), *also]
+            if gone := [digest for digest in wanted if not self.file(digest).exists()]:
+                return gone
+            path = self._lists / digest_of(data)
+            if path.exists():
+                os.utime(path)
+                return []
+            if self.used() + blocks(len(data)) > most:
+                raise Full
+            self._lists.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.fresh.write(path, data)
+            self.add(blocks(len(data)))
+        return []
+
+    def _of_other_size(self, manifest: Manifest) -> list[str]:
+        """Return a file that is not as large as the list says: the list lies."""
+        for digest, size in needs(manifest.files).items():
+            if self.file(digest).stat().st_size != size:
+                return [digest]
+        return []
+
+    # ── room ────────────────────────────────────────────────────────────────────────
+
+    def used(self) -> int:
+        """Return how much of the disk it takes."""
+        with self.turn:
+            if self._used is None:
+                self._used = self._count()
+            return self._used
+
+    def add(self, size: int) -> None:
+        """Count more of the disk."""
+        if self._used is not None:
+            self._used += size
+
+    def count_anew(self) -> None:
+        """Count when asked again: something was removed."""
+        self._used = None
+
+    def _count(self) -> int:
+        found = [*self.files(), *self.lists()]
+        return sum(blocks(path.stat().st_size) for path in found)
+
+
+class Room:
+    """What shelves may take of the disk together: `most` bytes, on their way or kept."""
+
+    def __init__(self, most: Callable[[], int], used: Callable[[], int]) -> None:
+        self._most = most
+        self._used = used
+        self._coming = 0
+        self._turn = threading.Lock()
+
+    def reserve(self, size: int) -> bool:
+        """Whether so much more may come; `release` it once it came, or did not."""
+        with self._turn:
+            if self._used() + self._coming + size > self._most():
+                return False
+            self._coming += size
+            return True
+
+    def release(self, size: int) -> None:
+        """Count no more what was on its way."""
+        with self._turn:
+            self._coming -= size
+
+
+def is_there(path: Path) -> bool:
+    """Whether a file is there whose name is a digest; it is then not removed for a while."""
+    if not is_digest(path.name):
+        return False
+    try:
+        os.utime(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def names_in(folder: Path) -> list[Path]:
+    """List a folder; nothing where it is not there."""
+    try:
+        return list(folder.iterdir())
+    except FileNotFoundError:
+        return []
+
+
+def _delete(paths: Iterable[Path]) -> None:
+    for path in paths:
+        remove(None, str(path))
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,484 @@
+"""Datasets as the service offers them: made, filled, granted, read and removed."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from allotment.engine.datasets import check_open
+from allotment.engine.state import State
+from allotment.model import commands as c
+from allotment.model.data_use import DataReference
+from allotment.model.datasets import (
+    DataKind,
+    Dataset,
+    DataVersion,
+    Grant,
+    Grantee,
+    is_member,
+    owns,
+)
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor
+from allotment.model.quantity import show_bytes
+from allotment.rights import paths
+from allotment.service.access import is_admin, may_administer
+from allotment.service.content.manifest import (
+    BadManifest,
+    Manifest,
+    digest_of,
+    is_digest,
+    largest,
+    needs,
+    read,
+    size_of,
+)
+from allotment.service.content.receiving import Receiving, Words
+from allotment.service.content.shelf import Full, Room, blocks
+from allotment.service.data.naming import DataNames
+from allotment.service.data.store import PRESSED_S, UNKNOWN_S, UNUSED_S, DataStore
+from allotment.service.data.view import (
+    DataFiles,
+    DataNote,
+    DataRoom,
+    DataVersionView,
+    DataView,
+    DataWanted,
+    GrantNote,
+)
+from allotment.service.files import Found
+from allotment.service.host_workspace import HostFile
+from allotment.service.threads import Threads
+
+SWEEP_EVERY_S: Final = 600.0
+PATIENCE_S: Final = 120.0
+WHOLE_S: Final = 1800.0
+"""How long it may take to make a version of files that are there."""
+DELETING_S: Final = 3600.0
+MOST_LISTED: Final = 4
+T = TypeVar("T")
+Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
+
+AGAIN: Final = "Put it again: what came whole is not sent twice."
+
+
+class Datasets:
+    """Names, versions and grants; the files of those that are managed."""
+
+    def __init__(self, state: State, state_dir: str, wish: Wish) -> None:
+        self._state = state
+        self._wish = wish
+        self.names = DataNames(state)
+        self.store = DataStore(Path(state_dir))
+        self._rooms: dict[str, Room] = {}
+        """Of each tenant."""
+        self._turns: dict[str, asyncio.Lock] = {}
+        """Of each dataset: a version is not removed while one is closed."""
+        self._listed: dict[tuple[str, str], frozenset[str]] = {}
+        """The digests of files of versions that are handed out."""
+        self._threads = Threads("data", each=3, total=8)
+
+    async def start(self) -> None:
+        """Make the store ready; what a service that was killed left of it goes."""
+        await asyncio.to_thread(self.store.prepare)
+
+    # ── names ───────────────────────────────────────────────────────────────────────
+
+    async def rows(self, actor: Actor) -> list[DataView]:
+        """List the datasets that a user may use."""
+        return [self._view(each, actor) for each in self.names.readable(actor)]
+
+    async def show(self, text: str, actor: Actor) -> DataView:
+        """Return one dataset. Raises Rejected."""
+        dataset = self.names.find(self.names.reference(text), actor)
+        disk = 0
+        if dataset.kind is DataKind.MANAGED and (owns(dataset, actor) or is_admin(actor)):
+            disk = await self._run(actor, self.store.shelf(dataset.id).used)
+        return self._view(dataset, actor, disk)
+
+    def _view(self, dataset: Dataset, actor: Actor, disk: int = 0) -> DataView:
+        is_own = owns(dataset, actor) or is_admin(actor)
+        return DataView(
+            tenant=dataset.tenant,
+            name=dataset.name,
+            kind=dataset.kind,
+            user=dataset.user,
+            created_at=dataset.created_at,
+            versions=tuple(map(version_view, dataset.versions)),
+            write=self.names.may_write(dataset, actor),
+            grants=dataset.grants if is_own else (),
+            folder=dataset.folder if is_admin(actor) else "",
+            disk=disk,
+        )
+
+    async def create(self, note: DataNote, tenant: str, actor: Actor) -> DataView:
+        """Make a dataset; durable on return. Raises Rejected."""
+        if note.folder:
+            may_administer(actor)
+            await self._check_folder(note.folder)
+        config = self._state.config
+        theirs = next((each for each in config.tenants if each.name == tenant), None)
+        if theirs is not None and not (is_admin(actor) or is_member(actor, theirs)):
+            raise Rejected(
+                Code.FORBIDDEN,
+                f"User {actor.user} is not a member of tenant {tenant}.",
+                "Make it in a tenant of yours (allot tenants).",
+            )
+        made = c.CreateDataset(tenant, note.name, os.urandom(16).hex(), note.folder)
+        await self._wish(made, actor)
+        return self._view(self._state.datasets[tenant, note.name], actor)
+
+    async def _check_folder(self, path: str) -> None:
+        def look() -> str:
+            try:
+                fd = paths.resolve(path, links=False)
+            except OSError as error:
+                return (error.strerror or "cannot be used").lower()
+            try:
+                is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
+            finally:
+                os.close(fd)
+            return "" if is_folder else "is no folder"
+
+        state_dir = str(self.store.root.parent.resolve())
+        is_ours = path.startswith(f"{state_dir}/") or f"{state_dir}/".startswith(f"{path}/")
+        trouble = "the service keeps its state there" if is_ours else ""
+        if not trouble and path.startswith("/"):
+            trouble = await asyncio.to_thread(look)
+        if trouble:
+            raise Rejected(
+                Code.PATH_UNUSABLE,
+                f"folder: {path[:200]}: {trouble}.",
+                "Name a folder of the machine that runs the jobs, by its path without links.",
+            )
+
+    async def grant(self, text: str, note: GrantNote, actor: Actor) -> DataView:
+        """Give a tenant or a user a right to a dataset; durable on return."""
+        dataset = self.names.find_own(self._whole(text), actor)
+        to, name = _grantee(note)
+        grant = Grant(to, name, note.write)
+        await self._wish(c.GrantData(dataset.tenant, dataset.name, grant), actor)
+        return self._again(dataset, actor)
+
+    async def revoke(self, text: str, note: GrantNote, actor: Actor) -> DataView:
+        """Take a right back; what runs keeps what it has. Durable on return."""
+        dataset = self.names.find_own(self._whole(text), actor)
+        to, name = _grantee(note)
+        await self._wish(c.RevokeData(dataset.tenant, dataset.name, to, name), actor)
+        return self._again(dataset, actor)
+
+    def _again(self, dataset: Dataset, actor: Actor) -> DataView:
+        return self._view(self._state.datasets[dataset.tenant, dataset.name], actor)
+
+    async def remove(self, text: str, actor: Actor) -> None:
+        """Remove a dataset, or one version of it; durable on return. Raises Rejected."""
+        named = self.names.reference(text)
+        dataset = self.names.find_own(named, actor)
+        wish = c.RemoveData(dataset.tenant, dataset.name, named.version)
+        async with self._turn(dataset):
+            await self._wish(wish, actor)
+            if dataset.kind is DataKind.MANAGED:
+                work = partial(self._dropped, dataset, named.version)
+                await self._threads.run("removing", work, DELETING_S)
+
+    def _turn(self, dataset: Dataset) -> asyncio.Lock:
+        return self._turns.setdefault(dataset.id, asyncio.Lock())
+
+    def _dropped(self, dataset: Dataset, number: int) -> None:
+        """Remove the files of what was removed, but those that others need."""
+        left = self._state.datasets.get((dataset.tenant, dataset.name))
+        if left is None or left.id != dataset.id:
+            self.store.remove(dataset.id)
+            return
+        gone = dataset.version(number)
+        kept = {version.digest for version in left.versions}
+        if gone is not None and gone.digest not in kept:
+            self.store.drop(dataset.id, gone.digest)
+        self._swept(left, PRESSED_S)
+
+    def _whole(self, text: str) -> DataReference:
+        named = self.names.reference(text)
+        if named.version:
+            raise Rejected(
+                Code.BAD_REQUEST,
+                "Rights are to a dataset with all its versions.",
+                f"Take @{named.version} away.",
+            )
+        return named
+
+    # ── putting ─────────────────────────────────────────────────────────────────────
+
+    async def room(self, text: str, actor: Actor) -> DataRoom:
+        """Return how large a version of a dataset may be. Raises Rejected."""
+        dataset = self._to_put(text, actor)
+        limits = self._state.config.limits
+        used = await self._run(actor, partial(self._used, dataset.tenant))
+        return DataRoom(limits.data_files, limits.data_store, used)
+
+    async def put(self, text: str, data: bytes, actor: Actor) -> DataWanted:
+        """Close a version of which all files are there, or return which are missing.
+
+        Durable on return. Raises Rejected.
+        """
+        dataset = self._to_put(text, actor)
+        manifest, missing = await self._run(actor, partial(self._looked, dataset, data))
+        if missing:
+            sizes = needs(manifest.files)
+            adds = sum(blocks(sizes.get(digest, 0)) for digest in missing)
+            await self._have_room(dataset, adds, actor)
+            return DataWanted(missing=tuple(missing))
+        async with self._turn(dataset):
+            return await self._close(text, dataset, data, manifest, actor)
+
+    async def _close(
+        self, text: str, dataset: Dataset, data: bytes, manifest: Manifest, actor: Actor
+    ) -> DataWanted:
+        digest, room = digest_of(data), self._room(dataset.tenant)
+        missing: list[str] = []
+        try:
+            missing = await self._run(
+                actor, partial(self._made, dataset, data, manifest, room), WHOLE_S
+            )
+        except Full:
+            raise await self._no_room(dataset, 0, actor) from None
+        except FileNotFoundError:
+            missing = (await self._run(actor, partial(self._looked, dataset, data)))[1]
+        if missing:
+            return DataWanted(missing=tuple(missing))
+        self._to_put(text, actor)  # The right may have been taken back meanwhile.
+        size = size_of(manifest.files)
+        close = c.CloseVersion(dataset.tenant, dataset.name, digest, len(manifest.files), size)
+        await self._wish(close, actor)
+        newest = self._state.datasets[dataset.tenant, dataset.name].version(0)
+        return DataWanted(version=version_view(newest) if newest is not None else None)
+
+    def _to_put(self, text: str, actor: Actor) -> Dataset:
+        """Return a dataset to which a version may be added. Raises Rejected."""
+        named = self.names.reference(text)
+        dataset = self.names.find_to_write(named, actor)
+        check_open(dataset)
+        if named.version:
+            is_closed = dataset.version(named.version) is not None
+            told = (
+                f"Version {named.version} of {dataset.full} is closed: versions never change."
+                if is_closed
+                else f"{dataset.full} has no version {named.version}: numbers are given here."
+            )
+            raise Rejected(
+                Code.CONFLICT,
+                told,
+                f"Take @{named.version} away, and version {dataset.next_version} is made.",
+            )
+        return dataset
+
+    def _looked(self, dataset: Dataset, data: bytes) -> tuple[Manifest, list[str]]:
+        try:
+            manifest = read(data)
+        except BadManifest as error:
+            raise Rejected(
+                Code.BAD_REQUEST, f"This cannot be data of {dataset.full}: {error}."
+            ) from error
+        limits = self._state.config.limits
+        total = size_of(manifest.files)
+        if len(manifest.files) > limits.data_files or total > limits.data_store:
+            sizes = [(file.path, file.size) for file in manifest.files if file.kind != "l"]
+            raise Rejected(
+                Code.TOO_LARGE,
+                f"It has {len(manifest.files):,} files with {show_bytes(total)} in all; "
+                f"{limits.data_files:,} files and {show_bytes(limits.data_store)} may be. "
+                f"{largest(sizes)}",
+                "Put many small files into few archives (tar, WebDataset); or have an "
+                "administrator raise `limits.data_files` or `limits.data_store`.",
+            )
+        return manifest, self.store.shelf(dataset.id).missing(data)
+
+    def _made(self, dataset: Dataset, data: bytes, manifest: Manifest, room: Room) -> list[str]:
+        shelf = self.store.shelf(dataset.id)
+        most = shelf.used() + self._left(dataset.tenant)
+        if missing := shelf.keep_list(data, (), most):
+            return missing
+        self.store.lay_out(dataset.id, manifest, digest_of(data), room)
+        self.store.flush()
+        return []
+
+    async def receiving(self, text: str, actor: Actor) -> Receiving:
+        """Return what takes the files of one request. Raises Rejected."""
+        dataset = self._to_put(text, actor)
+        room = self._room(dataset.tenant)
+        await self._run(actor, partial(self._used, dataset.tenant))
+        words = Words(
+            beyond="all data of a tenant may be",
+            leave_out="An administrator can raise `limits.data_store`.",
+            full=f"The datasets of tenant {dataset.tenant} take all the room there is for one "
+            f"tenant ({show_bytes(self._state.config.limits.data_store)}).",
+            make_room="Remove versions that nobody needs: `allot data rm NAME@VERSION`. An "
+            "administrator can raise `limits.data_store`.",
+            again="Put it again, while nothing writes to the folder.",
+        )
+        shelf, largest_file = self.store.shelf(dataset.id), self._state.config.limits.data_store
+        return Receiving(shelf, room, largest_file, words, may_be_unsaid=True)
+
+    async def feed(self, receiving: Receiving, data: bytes, actor: Actor) -> None:
+        """Take a piece of files in. Raises Rejected."""
+        await self._run(actor, partial(receiving.feed, data))
+
+    # ── room ────────────────────────────────────────────────────────────────────────
+
+    def _room(self, tenant: str) -> Room:
+        return self._rooms.setdefault(
+            tenant,
+            Room(lambda: self._state.config.limits.data_store, partial(self._used, tenant)),
+        )
+
+    def _used(self, tenant: str) -> int:
+        """Return what the datasets of a tenant take of the disk."""
+        return sum(
+            self.store.shelf(each.id).used()
+            for each in tuple(self._state.datasets.values())
+            if each.tenant == tenant and each.kind is DataKind.MANAGED
+        )
+
+    def _left(self, tenant: str) -> int:
+        return self._state.config.limits.data_store - self._used(tenant)
+
+    async def _have_room(self, dataset: Dataset, adds: int, actor: Actor) -> None:
+        """Remove what no version needs where there is no room. Raises Rejected."""
+        left = partial(self._left, dataset.tenant)
+        if adds <= await self._run(actor, left):
+            return
+        await self._sweep_tenant(dataset.tenant, PRESSED_S)
+        if adds > await self._run(actor, left):
+            raise await self._no_room(dataset, adds, actor)
+
+    async def _no_room(self, dataset: Dataset, adds: int, actor: Actor) -> Rejected:
+        used = await self._run(actor, partial(self._used, dataset.tenant))
+        more = f", and {show_bytes(adds)} more" if adds else ", and what is put now"
+        return Rejected(
+            Code.TOO_LARGE,
+            f"The datasets of tenant {dataset.tenant} take {show_bytes(used)}{more} would be "
+            f"beyond the {show_bytes(self._state.config.limits.data_store)} of one tenant.",
+            "Remove versions that nobody needs: `allot data rm NAME@VERSION`. An administrator "
+            "can raise `limits.data_store`.",
+        )
+
+    # ── getting ─────────────────────────────────────────────────────────────────────
+
+    async def files(self, text: str, actor: Actor) -> DataFiles:
+        """Return the files of a version, the newest if none is named. Raises Rejected."""
+        dataset, version = self._to_get(text, actor)
+        manifest = await self._run(
+            actor, partial(self.store.manifest, dataset.id, version.digest)
+        )
+        return DataFiles(dataset.tenant, dataset.name, version_view(version), manifest.files)
+
+    async def open_file(self, text: str, digest: str, actor: Actor) -> HostFile:
+        """Open a file of a version by its digest. Raises Rejected."""
+        dataset, version = self._to_get(text, actor)
+
+        def look() -> Found | None:
+            if not is_digest(digest) or digest not in self._digests(dataset, version):
+                return None
+            path = self.store.shelf(dataset.id).file(digest)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            return Found(fd, os.fstat(fd).st_size, digest)
+
+        found = await self._run(actor, look)
+        if found is None:
+            raise Rejected(Code.NOT_FOUND, f"{dataset.full}@{version.number} has no such file.")
+        return HostFile(found)
+
+    def _digests(self, dataset: Dataset, version: DataVersion) -> frozenset[str]:
+        """Return what files of a version have in them."""
+        key = dataset.id, version.digest
+        found = self._listed.get(key)
+        if found is None:
+            found = frozenset(needs(self.store.manifest(*key).files))
+            if len(self._listed) >= MOST_LISTED:
+                self._listed.clear()
+            self._listed[key] = found
+        return found
+
+    def _to_get(self, text: str, actor: Actor) -> tuple[Dataset, DataVersion]:
+        named = self.names.reference(text)
+        dataset = self.names.find(named, actor)
+        version = self.names.version(dataset, named.version)
+        if version is None:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"{dataset.full} is a folder that an administrator registered: the service "
+                "hands out none of its files.",
+                f"Jobs see it: `data: {{{dataset.name}: /data/{dataset.name}}}`.",
+            )
+        return dataset, version
+
+    # ── what goes ───────────────────────────────────────────────────────────────────
+
+    async def sweep(self) -> None:
+        """Remove what no version needs any more."""
+        for dataset in tuple(self._state.datasets.values()):
+            if dataset.kind is DataKind.MANAGED:
+                work = partial(self._swept, dataset, UNUSED_S)
+                await self._threads.run("sweep", work, DELETING_S)
+
+        def unknown() -> None:
+            known = {each.id for each in tuple(self._state.datasets.values())}
+            for name in self.store.datasets():
+                if name not in known and self.store.is_older(name, UNKNOWN_S):
+                    self.store.remove(name)
+
+        await self._threads.run("sweep", unknown, DELETING_S)
+
+    async def _sweep_tenant(self, tenant: str, older_s: float) -> None:
+        for dataset in tuple(self._state.datasets.values()):
+            if dataset.tenant == tenant and dataset.kind is DataKind.MANAGED:
+                work = partial(self._swept, dataset, older_s)
+                await self._threads.run("sweep", work, DELETING_S)
+
+    def _swept(self, dataset: Dataset, older_s: float) -> None:
+        kept = {version.digest for version in dataset.versions}
+        self.store.sweep(dataset.id, kept, older_s)
+
+    # ── parts ───────────────────────────────────────────────────────────────────────
+
+    async def _run(
+        self, actor: Actor, work: Callable[[], T], patience_s: float = PATIENCE_S
+    ) -> T:
+        try:
+            return await self._threads.run(actor.user, work, patience_s)
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE, f"The disk did not answer in {patience_s:.0f} s.", AGAIN
+            ) from None
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The data cannot be kept: {(error.strerror or str(error)).lower()}.",
+                "This is the platform's matter: tell its administrator. Nothing half stays.",
+            ) from error
+
+
+def version_view(version: DataVersion) -> DataVersionView:
+    """Return a version as people see it."""
+    return DataVersionView(
+        version.number,
+        version.digest,
+        version.files,
+        version.bytes,
+        version.closed_at,
+        version.user,
+    )
+
+
+def _grantee(note: GrantNote) -> tuple[Grantee, str]:
+    if bool(note.tenant) == bool(note.user):
+        raise Rejected(
+            Code.BAD_REQUEST,
+            "Name one: a tenant, or a user.",
+            "Such as tenant:vision, user:ann.",
+        )
+    return (Grantee.TENANT, note.tenant) if note.tenant else (Grantee.USER, note.user)

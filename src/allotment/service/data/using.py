@@ -1,0 +1,223 @@
+"""What jobs use of datasets: settled when they are submitted, mounted when they start.
+
+Rights are looked at both times: a grant that was taken back meanwhile counts no more.
+"""
+
+import os
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from allotment.engine.datasets import no_such_data
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model.data_use import DataReference, DataUse
+from allotment.model.datasets import DataKind, Dataset
+from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
+from allotment.model.engines import Ability
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.ids import Actor
+from allotment.model.quantity import show_bytes
+from allotment.model.spec import JobSpec
+from allotment.rights.mount_points import look_for, trouble_of
+from allotment.rights.user import rights_of
+from allotment.service.abilities import INSTEAD
+from allotment.service.data.naming import DataNames
+from allotment.service.data.store import DataStore
+from allotment.service.host_accounts import HostAccounts
+from allotment.service.ports import Backend, DataMount, Identity, Mounting, Several
+from allotment.service.threads import Threads
+
+MOST_USED: Final = 64
+"""Datasets of one job."""
+PATIENCE_S: Final = 10.0
+
+
+class NotUsable(Exception):
+    """A job cannot start, since what it uses is gone or not granted any more."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        super().__init__(diagnosis.cause)
+        self.diagnosis = diagnosis
+
+
+class DataUses:
+    """Resolves, explains and finds what jobs use."""
+
+    def __init__(
+        self, state: State, names: DataNames, store: DataStore, backend: Backend
+    ) -> None:
+        self._state = state
+        self._names = names
+        self._store = store
+        self._backend = backend
+        self._state_dir = str(store.root.parent)
+        self._accounts = HostAccounts()
+        self._threads = Threads("mount-points")
+
+    # ── at submission ───────────────────────────────────────────────────────────────
+
+    async def settled(self, spec: JobSpec, owner: Actor) -> JobSpec:
+        """Return a job with its datasets named in full, with the version that it will see.
+
+        Raises Rejected.
+        """
+        if not spec.data:
+            return spec
+        self._check_engine(spec)
+        _check_apart([use.at for use in spec.data])
+        used = tuple([self._settled(use, spec.tenant, owner) for use in spec.data])
+        if not spec.image:
+            await self._check_places(used, owner)
+        return msgspec.structs.replace(spec, data=used)
+
+    def _settled(self, use: DataUse, tenant: str, owner: Actor) -> DataUse:
+        named = self._names.reference(str(use))
+        dataset = self._names.find(named, owner, prefer=tenant)
+        version = self._names.version(dataset, named.version)
+        if version is not None and use.digest and version.digest != use.digest:
+            raise Rejected(
+                Code.DATA_MISSING,
+                f"{dataset.full}@{version.number} is not what it was: the dataset was removed, "
+                "and another one got its name.",
+                "Name the version that you want: `--set data.NAME@VERSION=/PATH`.",
+            )
+        if use.write:
+            self._check_write(dataset, owner)
+        return msgspec.structs.replace(
+            use,
+            tenant=dataset.tenant,
+            version=version.number if version is not None else 0,
+            digest=version.digest if version is not None else "",
+        )
+
+    def _check_write(self, dataset: Dataset, owner: Actor) -> None:
+        if dataset.kind is DataKind.MANAGED:
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"{dataset.full} cannot be written by jobs: its versions never change.",
+                "Take `write` out; `allot data put` makes the next version of what a job left.",
+            )
+        if not self._names.may_write(dataset, owner):
+            raise Rejected(
+                Code.FORBIDDEN,
+                f"{owner.user} may read {dataset.full}, and not write to it.",
+                f"Take `write` out; or its owner grants it: `allot data grant {dataset.name} "
+                f"user:{owner.user} --write`.",
+            )
+
+    def _check_engine(self, spec: JobSpec) -> None:
+        if len(spec.data) > MOST_USED:
+            raise Rejected(
+                Code.TOO_LARGE,
+                f"A job may use {MOST_USED} datasets; it names {len(spec.data)}.",
+            )
+        for use in spec.data:
+            if trouble := trouble_of(use.at):
+                raise Rejected(
+                    Code.PATH_UNUSABLE,
+                    f"data: {use.at[:200]!r} {trouble}.",
+                    f"Mount it at /data/{use.name}, for example.",
+                )
+            if _meet(use.at, self._state_dir):
+                raise Rejected(
+                    Code.PATH_UNUSABLE,
+                    f"data: {use.at}: the service keeps its state there.",
+                    f"Mount it at /data/{use.name}, for example.",
+                )
+        backend = self._backend
+        all_engines = isinstance(backend, Several)
+        engines = backend.engines_for(spec.engine) if all_engines else (backend,)
+        able = [each for each in engines if Ability.DATASETS in each.abilities]
+        trouble = [each.why_no_mounts() for each in able if isinstance(each, Mounting)]
+        if able and all(trouble) and trouble:
+            raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
+
+    async def _check_places(self, used: tuple[DataUse, ...], owner: Actor) -> None:
+        """Raise Rejected where something cannot be mounted at its place on the machine."""
+        try:
+            account = await self._accounts.of(owner)
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
+        for use in used:
+            try:
+                await self._threads.run(
+                    owner.user, partial(_look, use.at, account.identity), PATIENCE_S
+                )
+            except TimeoutError:
+                raise Rejected(
+                    Code.UNAVAILABLE, f"data: {use.at}: its file system does not answer."
+                ) from None
+            except OSError as error:
+                raise Rejected(
+                    Code.PATH_UNUSABLE,
+                    f"data: {use.at}: {error.strerror or error}.",
+                    f"Mount it at /data/{use.name}, for example.",
+                ) from error
+
+    def expected(self, spec: JobSpec) -> tuple[str, ...]:
+        """Return what would be mounted for a job, in words."""
+        return tuple(self._words(use) for use in spec.data)
+
+    def _words(self, use: DataUse) -> str:
+        dataset = self._state.datasets.get((use.tenant, use.name))
+        version = dataset.version(use.version) if dataset and use.version else None
+        size = f" ({version.files:,} files, {show_bytes(version.bytes)})" if version else ""
+        how = "to read and write" if use.write else "read-only"
+        return f"data: {use}{size} would be mounted at {use.at}, {how}"
+
+    # ── at the start ────────────────────────────────────────────────────────────────
+
+    def mounts_of(self, job: JobRecord) -> tuple[DataMount, ...]:
+        """Return what is to be mounted for a job's tasks. Raises NotUsable."""
+        return tuple(self._mount(job, use) for use in job.spec.data)
+
+    def _mount(self, job: JobRecord, use: DataUse) -> DataMount:
+        named = DataReference(use.name, use.tenant, use.version)
+        dataset = self._state.datasets.get((use.tenant, use.name))
+        if dataset is None or not self._names.may_read(dataset, job.owner):
+            raise NotUsable(_gone(f"{no_such_data(str(named)).message}"))
+        if use.write and not self._names.may_write(dataset, job.owner):
+            raise NotUsable(
+                _gone(f"{job.owner.user} may not write to {dataset.full} any more.")
+            )
+        if dataset.kind is DataKind.FOLDER:
+            return DataMount(dataset.folder, use.at, use.write)
+        version = dataset.version(use.version)
+        if version is None or version.digest != use.digest:
+            raise NotUsable(_gone(f"{named} was removed since the job was submitted."))
+        return DataMount(str(self._store.tree(dataset.id, version.digest)), use.at)
+
+
+def _gone(cause: str) -> Diagnosis:
+    return Diagnosis(
+        "data_missing",
+        cause,
+        Owner.USER,
+        RetryClass.NEVER,
+        "See `allot data ls`; ask the dataset's owner, or name another version.",
+    )
+
+
+def _look(at: str, identity: Identity | None) -> None:
+    uid = os.geteuid() if identity is None else identity.uid
+    with rights_of(identity):
+        look_for(at, uid)
+
+
+def _meet(one: str, other: str) -> bool:
+    """Whether of two paths one is in the other."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+
+
+def _check_apart(places: list[str]) -> None:
+    """Raise Rejected where one dataset would be mounted in another."""
+    for number, one in enumerate(places):
+        for other in places[:number]:
+            if _meet(one, other):
+                raise Rejected(
+                    Code.BAD_SPEC,
+                    f"data: {one} and {other} are in each other.",
+                    "Mount each dataset at a place of its own.",
+                )

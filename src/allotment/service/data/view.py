@@ -1,0 +1,97 @@
+"""Datasets as people and clients see them."""
+
+import msgspec
+
+from allotment.model.datasets import DataKind, Grant
+from allotment.service.content.manifest import FileEntry
+
+
+class DataNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A dataset to make. `tenant` is the user's own where it is left out."""
+
+    name: str
+    tenant: str = ""
+    folder: str = ""
+    """A folder of the machine to register: for the administrator."""
+
+
+class GrantNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Who is given a right, or from whom it is taken back: a tenant or a user."""
+
+    tenant: str = ""
+    user: str = ""
+    write: bool = False
+
+
+class DataVersionView(msgspec.Struct, frozen=True):
+    """A version of a dataset: closed, so it never changes."""
+
+    number: int
+    digest: str
+    files: int
+    bytes: int
+    closed_at: int
+    user: str
+
+
+class DataView(msgspec.Struct, frozen=True):
+    """A dataset. What of it only its owner and writers need to know is empty for others."""
+
+    tenant: str
+    name: str
+    kind: DataKind
+    user: str
+    """Its owner."""
+    created_at: int
+    versions: tuple[DataVersionView, ...]
+    write: bool
+    """Whether you may add to it."""
+    grants: tuple[Grant, ...] = ()
+    """For its owner."""
+    folder: str = ""
+    """For the administrator."""
+    disk: int = 0
+    """Bytes of the disk that all versions take together. For its owner."""
+
+
+class DataRoom(msgspec.Struct, frozen=True):
+    """How large a version may be, and what its tenant's datasets take, in files and bytes."""
+
+    most_files: int
+    most: int
+    used: int
+
+
+class DataRows(msgspec.Struct, frozen=True):
+    """The datasets that a user may use."""
+
+    datasets: tuple[DataView, ...]
+
+
+class DataWanted(msgspec.Struct, frozen=True):
+    """What is missing until a version is whole: digests of files. None: it is closed."""
+
+    missing: tuple[str, ...] = ()
+    version: DataVersionView | None = None
+
+
+class DataTaken(msgspec.Struct, frozen=True):
+    """The digests of the files that came whole, in their order."""
+
+    digests: tuple[str, ...]
+
+
+class DataFiles(msgspec.Struct, frozen=True):
+    """The files of a version."""
+
+    tenant: str
+    name: str
+    version: DataVersionView
+    files: tuple[FileEntry, ...]
+    """Path, kind, size, digest."""
+
+
+class DataRemoval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What to remove: a version, or with 0 all of a dataset."""
+
+    version: int = 0
