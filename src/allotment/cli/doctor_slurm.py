@@ -80,7 +80,21 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
         return [*found, *epilog_findings(settings), *pilots]
     if setup.type is EngineType.SLURM and not setup.rest:
         found.append(await _mpi())
+    if setup.type is EngineType.SLURM:
+        found.append(images_finding(setup))
     return [*found, await _from_inside(folder, setup)]
+
+
+def images_finding(setup: EngineSetup) -> Finding:
+    """Return what runs jobs with an image."""
+    from allotment.backends.slurm.apptainer import program_of  # noqa: PLC0415 - only here
+
+    if program := program_of(setup):
+        return Finding("images", Level.OK, f"jobs with an image run by {program}")
+    return Finding(
+        "images", Level.NOTE, "jobs with an image are refused: Apptainer is not here",
+        "Install Apptainer here and on all nodes, or name it: `apptainer` under `engines`.",
+    )  # fmt: skip
 
 
 def rest_findings(rest: RestSetup) -> Iterator[Finding]:
@@ -275,12 +289,18 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
     runner = next(kept.glob("slurm/task-*.pyz"), None)
     if runner is None:
         return Finding("nodes see", Level.NOTE, "not looked at: the service never ran here")
-    look = f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; echo looked'
+    from allotment.backends.slurm.apptainer import program_of  # noqa: PLC0415
+
+    program = program_of(setup)
+    look = (
+        f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; '
+        '[ -z "$1" ] || [ -x "$1" ] || echo apptainer; echo looked'
+    )
     try:
         said = await client.run(
             "srun", f"--partition={setup.partition}", "--nodes=1", "--ntasks=1", "--mem=16M",
             f"--immediate={PROBE_S}", "--time=1", "--mpi=none", "--export=NIL", "--chdir=/",
-            "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner),
+            "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner), program,
         )  # fmt: skip
     except BackendError as error:
         return Finding("nodes see", Level.NOTE, f"not looked at: {error}")
@@ -294,4 +314,9 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
         return Finding(
             "nodes see", Level.BAD, f"a node has no {PYTHON}", "Install Python 3 on all nodes."
         )
+    if "apptainer" in said:
+        return Finding(
+            "nodes see", Level.BAD, f"a node has no {program}: jobs with an image fail there",
+            "Install Apptainer on all nodes, or set `apptainer: none` under `engines`.",
+        )  # fmt: skip
     return Finding("nodes see", Level.OK, f"the state folder, and {PYTHON}")

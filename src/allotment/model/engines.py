@@ -86,6 +86,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """How Slurm is asked, if not by its commands."""
     reservation: str = ""
     """Which of its reservations is for all jobs here, where and while there is one."""
+    apptainer: str = ""
+    """What runs images on the nodes of Slurm; '' for what is found here, `none` for nothing."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

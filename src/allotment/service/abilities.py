@@ -19,8 +19,8 @@ ON_SLURM = (
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
-    Ability.IMAGES: "Take `image` out; images need a service of root's, with an "
-    "engine of type local or pilot.",
+    Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
+    "in a service of root's, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`); "
     "datasets by name need the engine local.",
     Ability.PMI: f"`mpi: pmix` and `pmi2` need {ON_SLURM}",

@@ -8,7 +8,7 @@ import msgspec
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
-from allotment.model.spec import JobSpec
+from allotment.model.spec import JobSpec, Mpi
 from allotment.service.abilities import INSTEAD
 from allotment.service.access import is_admin, may_administer
 from allotment.service.host_accounts import HostAccounts
@@ -38,6 +38,12 @@ class Images:
                 Code.NOT_SUPPORTED,
                 "A batch script cannot run in an image yet.",
                 "Take `image` out, or give the job a `command` in place of the script.",
+            )
+        if spec.mpi is not Mpi.NONE:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                "The ranks of a program with MPI cannot run in an image yet.",
+                "Take `image` or `mpi` out.",
             )
         wish = image_wish(spec, await self._account(owner))
         exact = await self._backend.resolve_image(wish)

@@ -36,6 +36,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.folder,
             _rest_of(engine),
             engine.reservation,
+            engine.apptainer,
         )
         for name, engine in shape.engines.items()
     )

@@ -257,6 +257,7 @@ class EngineShape(Shape):
     reservation: Word = Field(default="", examples=["allotment"])
     folder: Path = Field(default="", examples=["/var/lib/allotment"])
     rest: RestShape | None = Field(default=None, examples=["{socket: /run/slurmrestd.sock}"])
+    apptainer: Path = Field(default="", examples=["/opt/apptainer/bin/apptainer", "none"])
     kubeconfig: Word = Field(default="", examples=["/etc/allotment/kubeconfig"])
     context: Word = Field(default="", examples=["gpu-cluster"])
     namespace: NameOrNone = Field(default="", examples=["allotment"])
@@ -266,13 +267,19 @@ class EngineShape(Shape):
     namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
 
     @model_validator(mode="after")
+    def _absolute(self) -> "EngineShape":
+        if self.folder and not self.folder.startswith("/"):
+            raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
+        if self.apptainer not in ("", "none") and not self.apptainer.startswith("/"):
+            raise Amiss("is no absolute path", "/usr/bin/apptainer, or none", at=("apptainer",))
+        return self
+
+    @model_validator(mode="after")
     def _where(self) -> "EngineShape":
         for key, types in OF_SLURM.items():
             if getattr(self, key) and self.type not in types:
                 message = f"is given, and an engine of type {self.type} has no such"
                 raise Amiss(message, f"type: {types[0]}", at=(key,))
-        if self.folder and not self.folder.startswith("/"):
-            raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
         of_slurm = self.type in (EngineType.SLURM, EngineType.PILOT)
         if of_slurm and not self.partition:
             raise Amiss(
@@ -294,6 +301,7 @@ OF_SLURM = {
     "rest": (EngineType.SLURM,),
     "reservation": (EngineType.SLURM, EngineType.PILOT),
     "folder": (EngineType.PILOT,),
+    "apptainer": (EngineType.SLURM,),
 }
 """Which engines have some keys."""
 OF_KUBERNETES = (

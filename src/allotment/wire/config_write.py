@@ -84,6 +84,7 @@ def _namespaces(engine: EngineSetup) -> Written:
 
 ENGINE_WORDS = (
     "partition", "qos", "reservation", "kubeconfig", "context", "namespace", "image", "folder",
+    "apptainer",
 )  # fmt: skip
 
 

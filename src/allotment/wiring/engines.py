@@ -92,7 +92,7 @@ class Engines(msgspec.Struct, frozen=True):
 
     def _equipped(self, config: Config) -> Config:
         """Return a configuration whose nodes know what their engines cannot do."""
-        lacks = {setup.name: lacks_of(abilities_of(setup.type)) for setup in self.setups}
+        lacks = {setup.name: lacks_of(abilities_of(setup)) for setup in self.setups}
         nodes = tuple(
             msgspec.structs.replace(node, lacks=lacks[node.engine]) for node in config.nodes
         )
@@ -135,7 +135,9 @@ class Engines(msgspec.Struct, frozen=True):
             case EngineType.SLURM:
                 from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
 
-                return SlurmBackend(self._folder_of(setup), setup.partition, mine, setup)
+                folder = self._folder_of(setup)
+                images = self._registries(config)
+                return SlurmBackend(folder, setup.partition, mine, setup, images)
             case EngineType.PILOT:
                 from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
@@ -165,9 +167,11 @@ class Engines(msgspec.Struct, frozen=True):
                 return local
 
     def _images(self, config: Callable[[], Config]) -> "Images | None":
-        """Return what asks registries; None in a service that is not root's."""
-        if os.geteuid() != 0:
-            return None
+        """Return the store of images; None in a service that is not root's."""
+        return self._registries(config) if os.geteuid() == 0 else None
+
+    def _registries(self, config: Callable[[], Config]) -> "Images":
+        """Return what asks registries, and fetches from them."""
         from allotment.backends.local.images.images import Images  # noqa: PLC0415
 
         return Images(self.folder, lambda: config().limits.image_store)
@@ -217,13 +221,14 @@ def _divided(config: Config) -> frozenset[NodeId]:
     )
 
 
-def abilities_of(kind: EngineType) -> frozenset[Ability]:
-    """Return what engines of a type can do, as their backend declares it."""
-    match kind:
+def abilities_of(setup: EngineSetup) -> frozenset[Ability]:
+    """Return what an engine can do, as its backend declares it."""
+    match setup.type:
         case EngineType.SLURM:
-            from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
+            from allotment.backends.slurm.apptainer import program_of  # noqa: PLC0415
+            from allotment.backends.slurm.backend import abilities_with  # noqa: PLC0415
 
-            return SlurmBackend.abilities
+            return abilities_with(program_of(setup))
         case EngineType.PILOT:
             from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 

@@ -1,6 +1,8 @@
 """The pure parts of the Slurm backend: what is asked for, and what an answer means."""
 
+import csv
 import json
+import os
 import subprocess
 from itertools import permutations
 from pathlib import Path
@@ -22,16 +24,24 @@ from allotment.backends.slurm.request import (
 from allotment.backends.slurm.settings import Partition, partition_of
 from allotment.backends.slurm.status import Row, report, rows_of
 from allotment.backends.slurm.strays import STRAY_S, Strays
-from allotment.backends.slurm.task import environment, reserve, write_in_room
+from allotment.backends.slurm.task import (
+    environment,
+    in_image,
+    reserve,
+    session_of,
+    with_image_words,
+    write_in_room,
+)
 from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.status import RunnerStatus, indexes_in, status_from
 from allotment.model.cluster import Device, Node
+from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import NodeReport, Seen
 from allotment.service.launch import binding_of
-from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
+from allotment.service.ports import Binding, GangLaunch, Identity, ImageWish, TaskLaunch
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
 TASK = TaskLaunch(
@@ -67,6 +77,50 @@ def test_devices_are_said_by_slurm_and_secrets_are_in_no_option() -> None:
     assert told["env"] == {"A": "1"}
     assert told["at_barrier"] is True
     assert "train.py" not in " ".join(options_of(GANG, TASK, "p", "gpu", "/s/7"))
+
+
+IN_IMAGE = replace(
+    GANG,
+    read_only=('/da,ta "1"',),
+    writable=("/out",),
+    named=frozenset({"PATH"}),
+    image_wish=ImageWish(f"localhost:5000/bb:1@sha256:{'0' * 64}", "ann", "/home/ann"),
+)
+
+
+def test_a_command_in_an_image_is_one_of_apptainer() -> None:
+    told = json.loads(document_of(IN_IMAGE, TASK, "/usr/bin/apptainer"))
+    program, *words = in_image(told["container"], told["argv"])
+    *options, image, first, second = words
+    assert (program, first, second) == ("/usr/bin/apptainer", "python3", "train.py")
+    assert image == f"docker://localhost:5000/bb@sha256:{'0' * 64}"
+    assert [word for word in options if word in {"--no-https", "--pwd", "/data"}] == [
+        "--no-https",
+        "--pwd",
+        "/data",
+    ]
+    mounts = [word for word in options if word.startswith(("type=", '"type'))]
+    assert [next(csv.reader([word])) for word in mounts] == [
+        ["type=bind", 'source=/da,ta "1"', 'destination=/da,ta "1"', "ro"],
+        ["type=bind", "source=/out", "destination=/out"],
+    ]
+    assert told["cwd"] == "/", "where it begins is a folder in the image"
+
+
+def test_variables_of_a_job_win_over_those_of_its_image() -> None:
+    told = json.loads(document_of(IN_IMAGE, TASK, "/opt/apptainer"))["container"]
+    env = {"PATH": "/mine", "LANG": "C", "HOME": "/h", "APPTAINER_CACHEDIR": "/c", "A%": "1"}
+    assert with_image_words(env, told) == {**env, "APPTAINERENV_PATH": "/mine"}
+    assert with_image_words(env, None) == env
+
+
+def test_a_job_with_an_image_is_refused_where_apptainer_is_gone() -> None:
+    with pytest.raises(BackendError, match="nothing here runs images any more"):
+        document_of(IN_IMAGE, TASK)
+
+
+def test_the_processes_of_a_session_are_found() -> None:
+    assert os.getpid() in session_of(os.getsid(0))
 
 
 def test_the_devices_of_a_task_are_of_the_types_that_were_chosen() -> None:

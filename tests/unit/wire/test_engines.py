@@ -4,11 +4,12 @@ import msgspec
 import pytest
 
 from allotment.model.cluster import Node
-from allotment.model.engines import EngineSetup, EngineType, RestSetup
+from allotment.model.engines import Ability, EngineSetup, EngineType, RestSetup
 from allotment.model.errors import BadInput
 from allotment.model.ids import NodeId
 from allotment.model.quantity import GIB, Millis
 from allotment.wire.config import config_to_wire, engines_in, read_config
+from allotment.wiring.engines import abilities_of
 from tests.support.builders import a_node
 
 MACHINE = Node(NodeId(0), "desk", 8000, 32 * GIB, 0)
@@ -84,6 +85,18 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
 
 
+@pytest.mark.parametrize("program", ["/opt/apptainer/bin/apptainer", "none"])
+def test_what_runs_images_on_slurm_is_read_and_written(program: str) -> None:
+    text = f"engines: {{gpus: {{type: slurm, partition: main, apptainer: {program}}}}}\n"
+    found = {"gpus": FOUND["gpus"]}
+    config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
+    (setup,) = config.engines
+    assert setup.apptainer == program
+    assert (Ability.IMAGES in abilities_of(setup)) == (program != "none")
+    again = msgspec.json.encode(config_to_wire(config))
+    assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
 def test_a_folder_on_the_nodes_own_disks_is_read_and_written() -> None:
     text = "engines: {p: {type: pilot, partition: main, folder: /var/lib/allotment}}\n"
     found = {"p": FOUND["gpus"]}
@@ -140,6 +153,8 @@ def test_what_is_wrong_with_rest_is_said(text: str, said: str) -> None:
     [
         ("engines: {a: {type: local, folder: /x}}\n", "an engine of type local has no such"),
         ("engines: {a: {type: pilot, partition: p, folder: x}}\n", "is no absolute path"),
+        ("engines: {a: {type: pilot, partition: p, apptainer: /x}}\n", "pilot has no such"),
+        ("engines: {a: {type: slurm, partition: p, apptainer: x}}\n", "is no absolute path"),
         ("engines: {a: {type: lsf}}\n", "local, slurm, pilot or kubernetes"),
         ("engines: {a: {type: slurm}}\n", "partition: is missing"),
         ("engines: {a: {type: local, partition: x}}\n", "this machine has none"),

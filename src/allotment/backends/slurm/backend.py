@@ -19,8 +19,10 @@ import msgspec
 import structlog
 
 from allotment.backends.contact import Contact
+from allotment.backends.local.images.images import Images
 from allotment.backends.local.output import Piece, chunk_of
 from allotment.backends.slurm import client, nodes, token
+from allotment.backends.slurm.apptainer import ApptainerImages, program_of
 from allotment.backends.slurm.calls import calls_of
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
@@ -64,9 +66,11 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.model.reservations import FoundReservation
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
+from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
     GangLaunch,
     Identity,
+    ImageWish,
     Limit,
     LogChunk,
     Refused,
@@ -125,6 +129,12 @@ class Submitted(msgspec.Struct, frozen=True):
     """Of a rank, whose gang is one Slurm job: what it has of it."""
 
 
+def abilities_with(apptainer: str) -> frozenset[Ability]:
+    """Return what can be done, with the program that runs images; '' for none."""
+    images = frozenset({Ability.IMAGES}) if apptainer else frozenset[Ability]()
+    return SlurmBackend.abilities | images
+
+
 class SlurmBackend:
     """Runs tasks in one partition. `nodes` are those of the configuration, by name."""
 
@@ -138,7 +148,11 @@ class SlurmBackend:
         partition: str,
         nodes: Callable[[], Sequence[Node]],
         setup: EngineSetup = UNNAMED,
+        images: Images | None = None,
     ) -> None:
+        """`images` asks registries; without it there are no images."""
+        self._images = ApptainerImages(program_of(setup), images)
+        self.abilities = abilities_with(self._images.program)
         self._setup = setup
         self._user = token.name_of(os.geteuid())
         self._slurm = calls_of(setup)
@@ -349,7 +363,7 @@ class SlurmBackend:
             path.unlink(missing_ok=True)
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(document_of(gang, task))
+                file.write(document_of(gang, task, self._images.program))
                 if identity is not None:
                     os.fchown(fd, identity.uid, identity.gid)
             if identity is not None:
@@ -392,6 +406,21 @@ class SlurmBackend:
 
     async def thaw(self, key: TaskKey) -> None:
         """Do nothing, as `freeze`."""
+
+    async def resolve_image(self, wish: ImageWish) -> str:
+        return await self._images.resolve(wish)
+
+    async def inspect_image(self, wish: ImageWish) -> ImageView:
+        return await self._images.inspect(wish)
+
+    async def warm_image(self, wish: ImageWish) -> ImageView:
+        return await self._images.warm(wish)
+
+    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:  # noqa: ARG002
+        return await self._images.rows()
+
+    async def remove_image(self, image: str) -> None:  # noqa: ARG002
+        await self._images.remove()
 
     async def highest_job(self) -> JobId:
         names = [path.name for path in (self._root / "tasks").glob("*")]

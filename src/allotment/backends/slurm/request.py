@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from math import ceil
 
+from allotment.backends.slurm.apptainer import container_of
 from allotment.backends.slurm.discover import UNTYPED
 from allotment.backends.slurm.reservations import Calendar, Holder
 from allotment.backends.slurm.settings import Partition
@@ -33,16 +34,21 @@ def name_of(prefix: str, key: TaskKey) -> str:
     return f"{prefix}-{key.job}.{key.attempt}.{key.index}"
 
 
-def document_of(gang: GangLaunch, task: TaskLaunch) -> bytes:
-    """Return what the task's first process reads: `request.json`."""
+def document_of(gang: GangLaunch, task: TaskLaunch, apptainer: str = "") -> bytes:
+    """Return what the task's first process reads: `request.json`.
+
+    `apptainer` is the program that runs images. Raises BackendError where there is none.
+    """
     env = {name: value for name, value in task.env if name not in UNSEEN}
+    container = container_of(gang, task, apptainer)
     told = {
         "argv": task.argv,
         "env": env,
-        "cwd": gang.workdir,
+        "cwd": gang.workdir if container is None else "/",
         "at_barrier": gang.at_barrier,
         "log_bytes": gang.log_bytes,
         "is_rank": gang.mpi.by_engine,
+        "container": container,
     }
     return json.dumps(told).encode()
 

@@ -67,12 +67,14 @@ def main(folder: str) -> int:
 
 def enter(folder: str, code: str, argv: list[str]) -> int:
     """Run a command with a task's environment, in its folder; leave its exit code in a file."""
-    request = {**json.loads(Path(folder, "request.json").read_bytes()), "folder": folder}
+    request: dict[str, Any] = json.loads(Path(folder, "request.json").read_bytes())
+    request["folder"] = folder
     pid = os.fork()
     if pid == 0:
         try:
             with contextlib.suppress(OSError):
                 os.chdir(request["cwd"])
+            argv = in_image(request.get("container"), argv)
             os.execvpe(argv[0], argv, environment_of(request))
         except OSError as error:
             sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
@@ -110,6 +112,7 @@ class Task:
 
     def __init__(self, request: dict[str, Any]) -> None:
         self.request = request
+        self.command = in_image(request.get("container"), request["argv"])
         self.pid = 0
         self.ended_by = ""
         self.told = 0
@@ -206,7 +209,7 @@ class Task:
         if words:
             os.waitpid(pid, 0)
             *_, stderr = self.logs.values()
-            stderr.say(f"{self.request['argv'][0]}: {words[1:]}\n")
+            stderr.say(f"{self.command[0]}: {words[1:]}\n")
             self.finish_logs()
             raise NotStarted(NOT_FOUND if words[0] == "?" else NOT_EXECUTABLE)
         return pid
@@ -250,7 +253,7 @@ class Task:
                 os.dup2(ours, theirs)
             env = environment_of(self.request)
             os.chdir(self.request["cwd"])
-            os.execvpe(self.request["argv"][0], self.request["argv"], env)
+            os.execvpe(self.command[0], self.command, env)
         except OSError as error:
             kind = "?" if isinstance(error, FileNotFoundError) else "!"
             os.write(tell, f"{kind}{error.strerror}: {error.filename}".encode()[:4000])
@@ -311,9 +314,16 @@ class Task:
             os.killpg(self.pid, number)
 
     def sweep(self) -> None:
-        """End what the command left behind in its process group."""
+        """End what the command left behind in its process group.
+
+        What holds an image open has a group of its own, and does not end by itself.
+        """
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
+        if self.request.get("container"):
+            for pid in session_of(self.pid):
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
 
     def say(self, phase: str, **more: Any) -> None:
         """Write how the task is."""
@@ -346,6 +356,50 @@ OF_MPI = ("PMI", "OMPI_")
 DEVICES = ("CUDA_VISIBLE", "ROCR_VISIBLE", "GPU_DEVICE", "ZE_AFFINITY", "SLURM_JOB_GPUS")
 
 
+GPU_FLAGS = (("/dev/nvidiactl", "--nv"), ("/dev/kfd", "--rocm"))
+"""What brings the drivers of the devices on a node into an image."""
+OF_THE_PROGRAM = ("HOME", "APPTAINER", "SINGULARITY")
+"""Variables that what runs images reads itself."""
+
+
+def in_image(container: dict[str, Any] | None, argv: list[str]) -> list[str]:
+    """Return the command line of a command: in its image, where it has one."""
+    if not container:
+        return argv
+    flags = [flag for path, flag in GPU_FLAGS if Path(path).exists()]
+    return [
+        container["program"], "--silent", "--nocolor", "exec",
+        *(flags if container["has_devices"] else []),
+        *container["options"], container["image"], *argv,
+    ]  # fmt: skip
+
+
+def with_image_words(env: dict[str, str], container: dict[str, Any] | None) -> dict[str, str]:
+    """Add what makes the job's variables win over those of its image."""
+    if not container:
+        return env
+    prefix, of_image = container["env_prefix"], container["of_image"]
+    wins = {
+        f"{prefix}{name}": value
+        for name, value in env.items()
+        if name not in of_image and name.isidentifier() and not name.startswith(OF_THE_PROGRAM)
+    }
+    return {**env, **wins}
+
+
+def session_of(leader: int) -> list[int]:
+    """Return the processes of a session."""
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        with contextlib.suppress(OSError):
+            words = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+            if words.rpartition(")")[2].split()[3] == str(leader):
+                found.append(int(entry.name))
+    return found
+
+
 def environment(wanted: dict[str, str], slurms: Mapping[str, str]) -> dict[str, str]:
     """Return the command's environment. Which devices it has, only Slurm knows.
 
@@ -362,7 +416,12 @@ def environment(wanted: dict[str, str], slurms: Mapping[str, str]) -> dict[str, 
 
 
 def environment_of(request: dict[str, Any]) -> dict[str, str]:
-    """Return the environment of a task's command, and of those beside it.
+    """Return the environment of a task's command, and of those beside it."""
+    return with_image_words(own_environment_of(request), request.get("container"))
+
+
+def own_environment_of(request: dict[str, Any]) -> dict[str, str]:
+    """Return the same as it is without an image.
 
     But in a batch script, which has one node, mpirun goes by the host file, and starts its
     daemons as steps of Slurm: by itself it would take the node of this job for all there are.
