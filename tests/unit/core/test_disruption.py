@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from allotment.core.disruption import is_short, next_turn
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
+from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.lifecycle import JobState
@@ -254,3 +255,31 @@ def test_the_next_turn_is_still_to_come() -> None:
 @pytest.mark.parametrize(("limit", "short"), [(-1, False), (0, True), (30, True), (31, False)])
 def test_a_short_job_promised_to_run_no_longer(limit: int, short: bool) -> None:
     assert is_short(replace(a_standing(1), limit_ms=Millis(limit)), 30) is short
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"),
+    [
+        (PreemptRules(evictions=2), 1),
+        (PreemptRules(lost_device_ms=1), 1),
+        (PreemptRules(min_run_ms=Millis(1)), 0),
+        (PreemptRules(), 0),
+    ],
+)
+def test_what_was_lost_counts_on_where_there_is_still_a_bound(
+    after: PreemptRules, kept: int
+) -> None:
+    world = a_world(PreemptRules(evictions=1), cells=False)
+    for _ in range(2):
+        start(world, low())
+    start(world, urgent())
+    assert len(told(world)) == 1
+    before = world.state.cluster.disruption
+    assert before is not None
+    assert len(before.losses()) == 1
+    tenants = tuple(
+        replace(tenant, preempt_rules=after) for tenant in world.state.config.tenants
+    )
+    world.do(c.ApplyConfig(replace(world.state.config, tenants=tenants)))
+    now = world.state.cluster.disruption
+    assert (() if now is None else now.losses()) == before.losses()[:kept]

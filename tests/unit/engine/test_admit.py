@@ -258,3 +258,30 @@ def test_a_kind_of_machine_that_there_is_none_of_is_named() -> None:
         "It needs machines of architecture arm64, and no node is one."
     )
     assert caught.value.hint.startswith("Architectures here: x86_64.")
+
+
+def test_a_label_that_no_node_has_is_refused_as_a_level() -> None:
+    config = a_config(a_tenant("vision", 8), nodes=2)
+    nodes = tuple(msgspec.structs.replace(n, labels=(("rack", "r"),)) for n in config.nodes)
+    world = World(msgspec.structs.replace(config, nodes=nodes))
+    for level in ("rack", "node"):
+        world.submit(a_job().within_one(level))
+        world.submit(a_job().preferring(level))
+        world.submit(a_job().tasks(2).grouped(2, level))
+    for job in (a_job().within_one("row"), a_job().tasks(2).grouped(2, "row")):
+        code, message, hint = refused(world, job)
+        assert code is Code.BAD_SPEC
+        assert message == "No node here has a label 'row', so no job can run within one."
+        assert hint == "Levels here: node, rack."
+
+
+def test_more_memory_than_any_gpu_has_is_refused_in_whole_gib() -> None:
+    small = a_config(a_tenant("vision", 8)).nodes[0]
+    for memory, advised in ((80 * GIB + 1, "80 GiB"), (GIB // 2, "512 MiB")):
+        devices = tuple(msgspec.structs.replace(d, memory=memory) for d in small.devices)
+        node = msgspec.structs.replace(small, devices=devices)
+        config = a_config(a_tenant("vision", 8))
+        world = World(msgspec.structs.replace(config, nodes=(node,)))
+        _, _, hint = refused(world, a_job().gpus(1).gpu_memory(memory + 1))
+        assert hint == f"Ask for at most {advised} (`gpu_memory`)."
+        world.submit(a_job().gpus(1).gpu_memory(memory))

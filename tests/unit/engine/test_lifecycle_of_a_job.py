@@ -582,3 +582,17 @@ def test_what_is_held_is_told_once_and_with_how_it_ended(world: World) -> None:
         before = len(world.log)
         world.tell(TaskReport(key, Seen.HOLDING, 1, exit=Exit(code=3)))
         assert len(world.log) - before == news
+
+
+def test_only_what_waits_is_held_and_only_what_is_held_is_released(world: World) -> None:
+    runs, waits = world.submit(a_job().gpus(8)), world.submit(a_job().gpus(8))
+    world.cycle()
+    world.runs(runs)
+    with pytest.raises(Rejected, match="waits in its queue"):
+        world.do(c.HoldJob(runs))
+    with pytest.raises(Rejected, match="is held"):
+        world.do(c.ReleaseJob(runs))
+    assert world.do(c.ReleaseJob(waits)) == []
+    assert [type(record.event) for record in world.do(c.HoldJob(waits))] == [e.JobHeld]
+    assert world.do(c.HoldJob(waits)) == []
+    assert [type(record.event) for record in world.do(c.ReleaseJob(waits))] == [e.JobReleased]
