@@ -214,7 +214,7 @@ class QueuePass(Gates):
 
     def _walk(self, entitlement: Entitlement) -> Proposals:
         """Lead all jobs in order through the gates; yield a place for each that passes them."""
-        if entitlement is OPPORTUNISTIC and self._nothing_fits(entitlement):
+        if self._nothing_fits(entitlement):
             return
         self._begin(entitlement)
         masked = self.cluster.reservations.all

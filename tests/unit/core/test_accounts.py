@@ -1,8 +1,13 @@
 """What one place in the tree of quotas holds, against what bounds it."""
 
 import pytest
+from msgspec.structs import replace
 
-from allotment.core.quota import Account, parted
+from allotment.core.quota import Account, asked, limit_of, parted
+from allotment.core.request import Request
+from allotment.model.amounts import amounts
+from allotment.model.quantity import Resources
+from allotment.model.tenancy import Queue, Terms
 
 
 def an_account(
@@ -84,3 +89,33 @@ def test_two_queues_part_below_what_is_around_both() -> None:
     assert parted((train, research), (default,)) == (2, 1)
     assert parted((train, research), (train, research)) == (0, 0)
     assert parted((train, research), (research,)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("types", "there", "parts"),
+    [
+        ((), (), {"gpu": 4000}),
+        ((), ("A100",), {"gpu": 4000, "gpu:A100": 4000}),
+        ((), ("A100", "T4"), {"gpu": 4000}),
+        (("T4",), ("A100", "T4"), {"gpu": 4000, "gpu:T4": 4000}),
+        (("T4", "A100"), ("A100", "T4"), {"gpu": 4000}),
+    ],
+)
+def test_devices_count_by_type_where_only_one_type_will_do(
+    types: tuple[str, ...], there: tuple[str, ...], parts: dict[str, int]
+) -> None:
+    requests = (Request(2, Resources(gpu_milli=2000), types),)
+    more = asked(requests, there)
+    devices = {part: n for part, n in more.items() if part == "gpu" or part.startswith("gpu:")}
+    assert devices == parts
+    assert more["jobs"] == 1
+    without = (Request(2, Resources(cpu_milli=2000), types),)
+    assert not any(part.startswith("gpu:") for part in asked(without, there))
+
+
+def test_a_queue_that_may_not_borrow_is_limited_to_what_is_its_own() -> None:
+    own = amounts({"gpu": 4, "cpu": 8})
+    queue = Queue("q", limit=amounts({"gpu": 6, "memory": 1}), terms=Terms(own), max_jobs=3)
+    assert limit_of(queue) == {"gpu": 6, "memory": 1, "jobs": 3}
+    alone = replace(queue, terms=Terms(own, borrow=False), max_jobs=None)
+    assert limit_of(alone) == {"gpu": 4, "memory": 1, "cpu": 8}

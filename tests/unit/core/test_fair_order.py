@@ -2,13 +2,16 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from allotment.core.claimant import STEPS, Past, worth
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.cluster import Node
 from allotment.model.ids import Actor, JobId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import DAY, GIB, HOUR
+from allotment.model.quantity import DAY, GIB, HOUR, Instant
 from allotment.model.tenancy import (
     Config,
     Limits,
@@ -222,3 +225,40 @@ def test_a_promise_counts_as_held() -> None:
 def test_nothing_is_kept_where_nobody_shares_by_a_rule() -> None:
     world = World(a_config(a_share("A")))
     assert world.state.cluster.claimants is None
+
+
+# ── what was used, and is forgotten step by step ────────────────────────────────────────
+
+
+def test_in_a_half_life_half_of_it_is_forgotten() -> None:
+    past = Past(1 << 30, Instant(0))
+    left = worth(past, Instant(STEPS * 100), 0, 100)
+    assert abs(left - (1 << 29)) < STEPS
+    assert worth(past, Instant(99), 0, 100) == 1 << 30
+    assert worth(past, Instant(100), 0, 100) < 1 << 30
+
+
+@given(
+    value=st.integers(0, 10**9),
+    begin=st.integers(0, 250),
+    between=st.integers(0, 500),
+    then=st.integers(0, 500),
+    rate=st.integers(0, 9),
+)
+def test_what_it_comes_to_does_not_depend_on_when_it_was_looked_at(
+    value: int, begin: int, between: int, then: int, rate: int
+) -> None:
+    past = Past(value, Instant(begin))
+    looked_at, now = Instant(begin + between), Instant(begin + between + then)
+    plain = worth(past, now, rate, 100)
+    past.settle(looked_at, rate, 100)
+    assert past.at == looked_at
+    assert worth(past, now, rate, 100) == plain
+
+
+def test_what_is_used_all_the_time_comes_to_rest() -> None:
+    past = Past(0, Instant(0))
+    past.settle(Instant(10**9 + 30), 5, 100)
+    rest = worth(past, Instant(10**9 + 100), 5, 100)
+    assert worth(past, Instant(10**9 + 200), 5, 100) == rest
+    assert worth(past, Instant(10**9 + 99), 5, 100) == past.value + 5 * 69

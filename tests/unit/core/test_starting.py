@@ -93,3 +93,15 @@ def test_what_runs_longer_than_was_predicted_runs_for_as_long_again() -> None:
     assert (
         job.end_of(100 * SECOND, placed, Instant(1_000 + 200 * SECOND)) == 1_000 + 400 * SECOND
     )
+
+
+@pytest.mark.parametrize(("predicted", "limit"), [(-1, 0), (0, 0), (50, 0), (-1, 9), (0, 9)])
+def test_a_limit_is_a_promise_also_of_what_is_predicted(predicted: int, limit: int) -> None:
+    job = replace(a_standing(1, 2), predicted_ms=Millis(predicted), limit_ms=Millis(limit))
+    assert job.end_of(100, Instant(1_000), Instant(1_100)) == 1_101
+
+
+@pytest.mark.parametrize("predicted", [0, 100])
+def test_what_is_predicted_and_has_no_limit_runs_on(predicted: int) -> None:
+    job = replace(a_standing(1, 2), predicted_ms=Millis(predicted))
+    assert job.end_of(100, Instant(1_000), Instant(1_100)) == 1_200

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from allotment.engine.diagnose import diagnose
 from allotment.engine.exit_codes import BY_CODE, BY_STOP, PERMANENT
 from allotment.engine.log_patterns import RAISED, STRONG, WEAK
-from allotment.engine.log_scan import EVIDENCE, LogPattern, last_line
+from allotment.engine.log_scan import EVIDENCE, LogPattern, last_line, printable
 from allotment.engine.signals import BY_SIGNAL
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass, Usage
 from allotment.model.quantity import GIB
@@ -253,3 +253,10 @@ def test_a_limit_that_is_not_known_is_not_shown(end: Exit) -> None:
     read_so = diagnose(end, "", memory_limit=0, disk_limit=0, pids_limit=0, stopped_by=None)
     assert read_so is not None
     assert read_so.evidence == ""
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"), [(0, "x" * EVIDENCE), (1, "x" * (EVIDENCE - 1) + "…")]
+)
+def test_a_line_is_cut_where_it_is_too_long(more: int, shown: str) -> None:
+    assert printable("x" * (EVIDENCE + more)) == shown
