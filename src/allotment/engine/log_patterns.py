@@ -153,6 +153,20 @@ STRONG: Final = (
         "python3: can't open file '/code/trian.py': [Errno 2] No such file or directory",
     ),
     LogPattern(
+        Diagnosis(
+            "image_not_fetched",
+            "Apptainer could not fetch its image, or ask the registry for it.",
+            PLATFORM,
+            UNKNOWN,
+            "See whether the node reaches the registry, and whether the cache has room "
+            "(APPTAINER_CACHEDIR).",
+        ),
+        ("Unable to handle docker://",),
+        _line(r"FATAL: {1,8}Unable to handle docker://\S{1,600} uri: "),
+        "FATAL:   Unable to handle docker://registry/torch@sha256:1b2c uri: failed to get "
+        "checksum: pinging container registry: connection refused",
+    ),
+    LogPattern(
         Diagnosis("missing_library", "A shared library is missing.", USER, NEVER, PACKAGE),
         ("error while loading shared libraries",),
         re.compile(r"error while loading shared libraries"),
@@ -262,7 +276,11 @@ WEAK: Final = (
             "Check its spelling, PATH, and that it is installed where the task runs.",
         ),
         ("not found",),
-        re.compile(r": command not found|\bsh: (?:line )?\d+: .{1,80}: not found"),
+        re.compile(
+            r": command not found|\bsh: (?:line )?\d+: .{1,80}: not found"
+            r"|^FATAL: {1,8}.{1,80}: executable file not found in \$PATH",
+            re.MULTILINE,
+        ),
         "/bin/sh: 1: torchrun: not found",
     ),
     LogPattern(

@@ -17,6 +17,24 @@ class Failing(NamedTuple):
 
 LOGS = [
     Failing(
+        "image_not_fetched",
+        255,
+        "pinging container registry",
+        """\
+FATAL:   Unable to handle docker://127.0.0.1:9/bb@sha256:0000 uri: failed to get checksum for \
+docker://127.0.0.1:9/bb@sha256:0000: pinging container registry 127.0.0.1:9: Get \
+"http://127.0.0.1:9/v2/": dial tcp 127.0.0.1:9: connect: connection refused
+""",
+    ),
+    Failing(
+        "command_not_found",
+        255,
+        "nonesuch",
+        """\
+FATAL:   "nonesuch": executable file not found in $PATH
+""",
+    ),
+    Failing(
         "cuda_out_of_memory",
         1,
         "Tried to allocate 20.00 MiB",
