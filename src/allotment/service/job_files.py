@@ -1,11 +1,13 @@
 """Watches a file that each running job may write: where it reports checkpoints, or progress.
 
-A look may take long, on a disk that does not answer or a node that is away. So those of one
-user at one place are looked at together, one look at a time, and only they wait.
+One that has not changed for long is looked at less often. A look may take long, on a disk that
+does not answer or a node that is away. So those of one user at one place are looked at
+together, one look at a time, and only they wait.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
@@ -15,6 +17,7 @@ from allotment.model.lifecycle import AttemptState
 from allotment.model.quantity import Instant, WallTime
 from allotment.service.folders import uid_of
 from allotment.service.launch import Folders
+from allotment.service.looks import Looks
 from allotment.service.workspace import Changed, Watched, Workspace
 from allotment.service.workspaces import Workspaces
 
@@ -43,20 +46,25 @@ class JobFiles:
         self._most_bytes = most_bytes
         self._wall = wall
         self._seen: dict[JobId, int] = {}
+        self._looks = Looks[JobId]()
         self._looking: dict[Spot, asyncio.Task[Sequence[Changed]]] = {}
         """Looks that are under way."""
 
     async def look(self, state: State) -> list[Changed]:
-        """Return the files that changed. O(running jobs), one stat each."""
-        live = [job_id for job_id, gang in state.cluster.gangs.items() if not gang.suspended]
-        for gone in self._seen.keys() - set(live):
+        """Return the files that changed. O(running jobs), at most one stat each."""
+        gangs = state.cluster.gangs.items()
+        live = {job_id: None for job_id, gang in gangs if not gang.suspended}
+        for gone in self._seen.keys() - live.keys():
             del self._seen[gone]
+        now_s = monotonic()
+        self._looks.only(live.keys(), now_s)
         found: list[Changed] = []
         far: dict[Spot, tuple[Workspace, list[Watched]]] = {}
-        for job in (state.jobs[job_id] for job_id in live):
+        for job in (state.jobs[job_id] for job_id in self._looks.due(now_s)):
             workspace = self._workspaces.of(job)
             watched = self._watched(workspace, job)
             if watched is None:
+                self._looks.news(job.id, now_s)
                 continue
             now = workspace.look_now(watched)
             if now is not None:
@@ -68,6 +76,7 @@ class JobFiles:
 
     def look_now(self, job: JobRecord) -> Sequence[Changed] | None:
         """Return the file of a job if it changed; None where to look may take long."""
+        self._looks.part(job.id)  # Its next attempt is new.
         workspace = self._workspaces.of(job)
         watched = self._watched(workspace, job)
         if watched is None:
@@ -117,8 +126,11 @@ class JobFiles:
         self, far: dict[Spot, tuple[Workspace, list[Watched]]]
     ) -> list[Changed]:
         loop = asyncio.get_running_loop()
-        for spot in far.keys() - self._looking.keys():
-            workspace, watched = far[spot]
+        for spot, (workspace, watched) in far.items():
+            if spot in self._looking:
+                for each in watched:
+                    self._looks.again(each.key.job, monotonic())
+                continue
             look = _look(workspace, spot[1], watched)
             self._looking[spot] = loop.create_task(look)
         if self._looking:
@@ -131,6 +143,7 @@ class JobFiles:
     def _note(self, found: Sequence[Changed]) -> Sequence[Changed]:
         for changed in found:
             self._seen[changed.key.job] = changed.at_ns
+            self._looks.news(changed.key.job, monotonic())
         return found
 
 

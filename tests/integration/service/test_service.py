@@ -262,9 +262,10 @@ def test_no_progress_file_harms_the_service(tmp_path: Path, hostile: str) -> Non
             fresh = file.with_name("fresh")
             fresh.write_text('{"step": 7, "total": 9, "metrics": {"loss": 0.5}}')
             fresh.replace(file)
-            await progress.look(service.state)
-            told = service.job(job.id, ME).progress
-            assert told is not None
+            async with asyncio.timeout(PATIENCE_S):
+                while (told := service.job(job.id, ME).progress) is None:
+                    await asyncio.sleep(0.01)
+                    await progress.look(service.state)
             assert (told.step, told.total, told.metrics) == (7, 9, {"loss": 0.5})
             other = service.job(job.id, Actor("other", 4711, ())).progress
             assert other is not None

@@ -27,7 +27,6 @@ from allotment.backends.slurm.calls import calls_of
 from allotment.backends.slurm.enter import enter_argv, inside_argv
 from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.output import pieces_in
-from allotment.backends.slurm.pace import Pace
 from allotment.backends.slurm.packed import MODULES, packed
 from allotment.backends.slurm.ranks import (
     HOSTS,
@@ -67,6 +66,7 @@ from allotment.model.reservations import FoundReservation
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
 from allotment.service.image_view import ImageRow, ImageView
+from allotment.service.looks import Looks
 from allotment.service.ports import (
     GangLaunch,
     Identity,
@@ -175,7 +175,7 @@ class SlurmBackend:
         since when."""
         self._read_at: dict[TaskKey, tuple[tuple[int, ...], RunnerStatus | None]] = {}
         """What was read last of a task's status, and in which state of its file."""
-        self._pace = Pace()
+        self._looks = Looks[TaskKey]()
         self._launching: set[tuple[str, int]] = set()
         self._shares: dict[tuple[str, int], dict[str, list[Share]]] = {}
         """What the jobs of gangs of ranks have on each node, as long as Slurm shows them."""
@@ -271,10 +271,10 @@ class SlurmBackend:
                 number = row.id if row else await self._submit(gang, task)
                 record = msgspec.structs.replace(record, job=number)
                 self._keep(key, record)
-                self._live[key] = record
+                self._follow(key, record)
             finally:
                 self._launching.discard(name)
-        self._live[key] = record
+        self._follow(key, record)
 
     async def _submit(self, gang: GangLaunch, task: TaskLaunch) -> str:
         folder = str(self._folder(task.key).absolute())
@@ -326,7 +326,8 @@ class SlurmBackend:
                 row = None if is_new else (await self._slurm.jobs(name[0])).get(name)
                 number = row.id if row else await self._submit_ranks(gang)
             for key, record in records.items():
-                record = self._live[key] = msgspec.structs.replace(record, job=number)
+                record = msgspec.structs.replace(record, job=number)
+                self._follow(key, record)
                 self._keep(key, record)
         finally:
             self._launching.discard(name)
@@ -379,7 +380,7 @@ class SlurmBackend:
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         for key in keys:
             self._put(key, "go", "")
-            self._pace.news(key, monotonic())
+            self._looks.news(key, monotonic())
 
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
@@ -390,9 +391,9 @@ class SlurmBackend:
         if cause is not None:
             record = msgspec.structs.replace(record, cause=cause)
             self._keep(key, record)
-        self._live.setdefault(key, record)
+        self._follow(key, self._live.get(key, record))
         self._put(key, "stop", f"{signal} {grace_ms}")
-        self._pace.news(key, monotonic())
+        self._looks.news(key, monotonic())
         self._overdue.setdefault(key, monotonic() + grace_ms / 1000 + OVERDUE_S)
         if not record.job and self._row(key, record) is None:
             await self._ask()  # An answer that got lost may have been a yes.
@@ -435,7 +436,7 @@ class SlurmBackend:
                 continue  # Launched again, it is looked for by its name.
             told = told or TaskReport(key, Seen.UNKNOWN)
             if told.seen is not Seen.ENDED:
-                self._live[key] = record
+                self._follow(key, record)
             found.append(told)
         self._parted, self._is_adopted = monotonic(), True
         return found
@@ -553,7 +554,7 @@ class SlurmBackend:
         }
         for key, record in self._live.items() if new else ():
             if self._name(key, record) in new:
-                self._pace.news(key, self._asked)
+                self._looks.news(key, self._asked)
 
     async def _end_strays(self) -> None:
         wanted = {self._name(key, its) for key, its in self._live.items()}
@@ -590,11 +591,16 @@ class SlurmBackend:
             after = by_node(self._rows, self._shares)
             self._watch.tell_others(lines, before, after, self._prefix)
 
+    def _follow(self, key: TaskKey, record: Submitted) -> None:
+        """Look at a task from now on, until it has ended."""
+        self._live[key] = record
+        self._looks.begin(key, monotonic())
+
     async def _look_over(self) -> None:
-        for key, record in list(self._live.items()):
-            if not self._pace.is_due(key, now := monotonic()):
-                continue
-            self._pace.looked(key, now)
+        for key in self._looks.due(monotonic()):
+            record = self._live.get(key)
+            if record is None:
+                continue  # It parted while another was looked at.
             try:
                 await self._look_at(key, record)
             except BackendError as error:  # of one task, and no others have to wait for it
@@ -634,7 +640,7 @@ class SlurmBackend:
         if told is None or self._told.get(key) == (told.seen, told.pid):
             return
         self._sink(told)
-        self._pace.news(key, monotonic())
+        self._looks.news(key, monotonic())
         self._told[key] = (told.seen, told.pid)
         if told.seen is Seen.ENDED:
             self._part(key)
@@ -644,7 +650,7 @@ class SlurmBackend:
             self._live, self._told, self._waiting, self._overdue, self._signs, self._read_at,
         ):  # fmt: skip
             known.pop(key, None)
-        self._pace.part(key)
+        self._looks.part(key)
         self._parted = monotonic()
 
     async def _wait_for(self, key: TaskKey, record: Submitted, row: Row) -> None:

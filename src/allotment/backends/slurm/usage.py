@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from allotment.backends.slurm.discover import GRES, UNTYPED
-from allotment.backends.slurm.status import RUNS, WAITS, Row, Rows
+from allotment.backends.slurm.status import RUNS, WAITS, Rows
 from allotment.model.others import NOBODY, Others
 from allotment.model.quantity import MIB
 
@@ -29,6 +29,8 @@ KIB_OF = {"K": 1, "M": 1 << 10, "": 1 << 10, "G": 1 << 20, "T": 1 << 30}
 
 Amount = Mapping[str, int]
 """CPUs, MiB of memory, and devices by type, UNTYPED where Slurm names none."""
+Held = tuple[str, int, str, str]
+"""Node, CPUs, memory and GRES of a job, as its row has them."""
 
 
 class NodeLine(msgspec.Struct, frozen=True):
@@ -111,8 +113,7 @@ def _ours(
     before: Rows, after: Rows, prefix: str
 ) -> tuple[dict[str, Counter[str]], dict[str, Counter[str]]]:
     """Sum up by node what our jobs held for certain between two looks, and may have held."""
-    surely: dict[str, Counter[str]] = {}
-    maybe: dict[str, Counter[str]] = {}
+    surely, maybe = Counter[Held](), Counter[Held]()
     was = {row.id: row for row in before.values()}
     jobs = was | {row.id: row for row in after.values()}
     now = {row.id for row in after.values()}
@@ -122,17 +123,21 @@ def _ours(
         waited = row.state in WAITS - {"CONFIGURING"}
         if not row.name.startswith(f"{prefix}-") or not row.node or waited or is_over:
             continue
-        amount = _amount_of(row)
-        maybe.setdefault(row.node, Counter()).update(amount)
+        held = row.node, row.cpus, row.memory, row.gres
+        maybe[held] += 1
         if id_ in was and id_ in now and first.state in HELD and row.state in HELD:
-            surely.setdefault(row.node, Counter()).update(amount)
-    return surely, maybe
+            surely[held] += 1
+    return _by_node(surely), _by_node(maybe)
 
 
-def _amount_of(row: Row) -> Counter[str]:
-    amount = devices_of(row.gres)
-    amount[CPU], amount[MEMORY] = row.cpus, mib_of(row.memory)
-    return amount
+def _by_node(jobs: Mapping[Held, int]) -> dict[str, Counter[str]]:
+    """Sum up by node: jobs are many, and few of them differ in what they hold."""
+    found: dict[str, Counter[str]] = {}
+    for (node, cpus, memory, gres), count in jobs.items():
+        amounts = found.setdefault(node, Counter())
+        for part, amount in {**devices_of(gres), CPU: cpus, MEMORY: mib_of(memory)}.items():
+            amounts[part] += amount * count
+    return found
 
 
 def _without(used: Amount, ours: Amount) -> dict[str, int]:
