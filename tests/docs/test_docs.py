@@ -130,7 +130,7 @@ def wrong_with(command: str) -> str:
 
 # ── variables ───────────────────────────────────────────────────────────────────────────
 
-BY_THE_BACKEND = {"TMPDIR", "ALLOT_SCRATCH_DIR"}
+BY_THE_BACKEND = {"TMPDIR", "ALLOT_SCRATCH_DIR", "ALLOT_MPI_KEY"}
 PLACEHOLDERS = {"ROLE": "worker", "N": "0", "LABEL": "http"}
 
 

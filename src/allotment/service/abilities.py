@@ -12,9 +12,9 @@ from allotment.model.quantity import show_millis
 from allotment.model.spec import NEVER, Checkpoint, JobSpec
 from allotment.service.ports import Backend, Contained, Limited
 
-ON_SLURM = (
-    "an engine of type slurm (no pilots). On one node, take `mpi` out, ask for one task with "
-    "all that the ranks need, and call mpirun in its command."
+ON_ONE_NODE = (
+    "On one node, take `mpi` out, ask for one task with all that the ranks need, and call "
+    "mpirun in its command."
 )
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
@@ -23,8 +23,9 @@ INSTEAD = {
     "in a service of root's, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`); "
     "datasets by name need the engine local.",
-    Ability.PMI: f"`mpi: pmix` and `pmi2` need {ON_SLURM}",
-    Ability.MPIRUN: f"`mpi: mpirun` needs {ON_SLURM}",
+    Ability.PMI: "`mpi: pmix` and `pmi2` need an engine of type slurm. With pilots, have "
+    f"mpirun start the ranks: `mpi: mpirun`. {ON_ONE_NODE}",
+    Ability.MPIRUN: f"`mpi: mpirun` needs an engine of type slurm or pilot. {ON_ONE_NODE}",
 }
 """What to do where no engine is able to."""
 

@@ -1,22 +1,34 @@
 """A job → the folders and files that its attempt needs. Pure: nothing is made here."""
 
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 
 from allotment.engine.records import JobRecord
-from allotment.model.spec import JobSpec
+from allotment.model.spec import JobSpec, Mpi
+from allotment.service import mpi_agent
 from allotment.service.batch.files import File, batch_files, tool_files, tools_folder
 from allotment.service.launch import Account, Folders, Nodes, hostfile
 from allotment.service.workspace import JobFolders
 
 OPEN = 0o644
+MPI_AGENT = "mpi-agent"
+"""In the folder of an attempt: the program by which mpirun gets to other nodes."""
+
+
+@cache
+def _agent() -> str:
+    return Path(mpi_agent.__file__).read_text()
 
 
 def wanted_for(job: JobRecord, folders: Folders, account: Account, nodes: Nodes) -> JobFolders:
     """Return what the present attempt of a job needs."""
     attempt, batch = job.attempts[-1], job.spec.batch
     files = dict(size_files(job, folders, nodes))
+    own = folders.attempt(job.id, attempt.no)
+    if job.spec.mpi is Mpi.MPIRUN:
+        files[f"{own}/{MPI_AGENT}"] = File(_agent(), 0o555)
     if batch is not None:
-        own = folders.attempt(job.id, attempt.no)
         made = batch_files(job, batch, nodes, account.name)
         files |= {f"{own}/{name}": file for name, file in made.items()}
     return JobFolders(

@@ -1,5 +1,7 @@
 """Jobs with MPI: what stands in the file, what cannot stand beside it, and who refuses them."""
 
+from itertools import product
+
 import pytest
 from msgspec.structs import replace
 
@@ -49,10 +51,15 @@ def test_what_cannot_stand_beside_it(beside: str, wrong: str) -> None:
     assert wrong in str(caught.value)
 
 
-@pytest.mark.parametrize("engine", [LocalBackend, PilotBackend, KubernetesBackend])
-@pytest.mark.parametrize("how", [Mpi.PMIX, Mpi.PMI2, Mpi.MPIRUN])
+@pytest.mark.parametrize(
+    ("engine", "how"),
+    [
+        *product((LocalBackend, KubernetesBackend), (Mpi.PMIX, Mpi.PMI2, Mpi.MPIRUN)),
+        *product((PilotBackend,), (Mpi.PMIX, Mpi.PMI2)),
+    ],
+)
 def test_engines_that_cannot_start_ranks_refuse_it_by_name(
-    how: Mpi, engine: type[LocalBackend | PilotBackend | KubernetesBackend]
+    engine: type[LocalBackend | PilotBackend | KubernetesBackend], how: Mpi
 ) -> None:
     node = replace(a_node(0, 4, "A100"), engine="here", lacks=lacks_of(engine.abilities))
     world = World(replace(a_config(a_tenant("vision", 4)), nodes=(node,)))

@@ -29,6 +29,7 @@ from allotment.backends.pilot.gres import files_of
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.mpi import with_agents
 from allotment.backends.pilot.node_images import NodeImages
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.request import own_folder
@@ -95,7 +96,7 @@ class PilotBackend:
     """
 
     name = "pilot"
-    abilities = frozenset(Ability) - {Ability.PMI, Ability.MPIRUN, Ability.DATASETS}
+    abilities = frozenset(Ability) - {Ability.PMI, Ability.DATASETS}
 
     def __init__(  # noqa: PLR0913 - one a setting
         self,
@@ -129,6 +130,8 @@ class PilotBackend:
         self._launching: set[TaskKey] = set()
         self._outputs = Outputs()
         self._prefix = ""
+        self._secret = b""
+        """From which the keys come by which the tasks of a gang know each other."""
         self._certificate = ""
         self._sink: Callable[[Report], None] = lambda report: None
         self._holds: dict[str, Hold] = {}
@@ -154,6 +157,7 @@ class PilotBackend:
         (self._root / "nodes").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
         self._prefix = self._own_name()
+        self._secret = self._own_secret()
         if self._disk:
             root = own_folder(self._disk, self._prefix)
             kept = Checkpoints(self._root / "checkpoints")
@@ -184,6 +188,15 @@ class PilotBackend:
             part.write_text(f"allot-{token_hex(4)}")
             part.rename(path)
         return path.read_text()
+
+    def _own_secret(self) -> bytes:
+        path = self._root / "secret"
+        if not path.exists():
+            part = path.with_suffix(".part")
+            part.touch(mode=0o600)
+            part.write_text(token_hex(32))
+            part.rename(path)
+        return path.read_bytes()
 
     def _match_nodes(self) -> None:
         """Have a hold for each node of the configuration, and none that is of no use."""
@@ -437,6 +450,7 @@ class PilotBackend:
 
     async def launch(self, gang: GangLaunch) -> Refused:
         """Start each task on its node, once all the nodes are held."""
+        gang = with_agents(gang, self._secret)
         try:
             gang = await self._images.with_login(gang)
         except ImageTrouble as trouble:

@@ -1,0 +1,190 @@
+"""The program by which mpirun gets to other tasks: run as they would, over real sockets."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from allotment.service import mpi_agent
+from allotment.service.mpi_agent import KEY, AgentLine, hosts_in, proof
+from tests.support.cluster import until
+
+HERE, THERE = "127.0.0.1", "127.0.0.2"
+
+
+class Gang(NamedTuple):
+    """Two tasks on two nodes, of which the second serves."""
+
+    env: dict[str, str]
+    server: subprocess.Popen[bytes]
+
+    def run(self, *words: str, **env: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", mpi_agent.__file__, *words],
+            env={**self.env, **env}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def said(self, *words: str, **env: str) -> tuple[int, str, str]:
+        process = self.run(*words, **env)
+        out, wrong = process.communicate(timeout=30)
+        return process.returncode, out, wrong
+
+    @property
+    def port(self) -> int:
+        return int(self.env["MASTER_PORT"])
+
+
+def a_free_port() -> int:
+    with socket.socket() as found:
+        found.bind((THERE, 0))
+        return found.getsockname()[1]
+
+
+def listens(port: int) -> Callable[[], bool]:
+    def check() -> bool:
+        with socket.socket() as trying:
+            return trying.connect_ex((THERE, port)) == 0
+
+    return check
+
+
+def said_in(path: Path) -> str:
+    return path.read_text().strip() if path.exists() else ""
+
+
+@pytest.fixture
+def gang(tmp_path: Path) -> Iterator[Gang]:
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"{HERE} slots=1\n{THERE} slots=1\n")
+    env = {
+        "PATH": os.environ["PATH"], "ALLOT_HOSTFILE": str(hosts), KEY: secrets.token_hex(32),
+        "MASTER_PORT": str(a_free_port()), "NODE_RANK": "0", "LOCAL_RANK": "0",
+    }  # fmt: skip
+    server = subprocess.Popen(
+        [sys.executable, "-I", "-S", mpi_agent.__file__, "serve"],
+        env={**env, "NODE_RANK": "1", "WHERE": "there"}, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    made = Gang(env, server)
+    until(listens(made.port), "the task to listen")
+    yield made
+    server.kill()
+    server.wait()
+    assert server.stdout is not None
+    server.stdout.close()
+
+
+def test_a_command_runs_in_the_other_task_and_its_exit_code_comes_back(
+    gang: Gang, tmp_path: Path
+) -> None:
+    where = tmp_path / "where"
+    assert gang.said(THERE, "echo", "$WHERE", f">{where};", "exit 7")[0] == 7
+    assert where.read_text() == "there\n"
+    assert gang.said(THERE, "kill -9 $$")[0] == 128 + 9
+
+
+def test_mpiruns_own_node_needs_nobody(gang: Gang) -> None:
+    assert gang.said(HERE, "echo own; exit 3") == (3, "own\n", "")
+
+
+def test_without_the_key_nothing_is_run_and_no_task_is_taken_for_one(
+    gang: Gang, tmp_path: Path
+) -> None:
+    touched = tmp_path / "touched"
+    code, _, wrong = gang.said(THERE, f"touch {touched}", **{KEY: secrets.token_hex(32)})
+    assert (code, "is no task of this job" in wrong) == (255, True)
+    with socket.create_connection((THERE, gang.port), 5) as link:
+        line, mine = AgentLine(link), b"m" * 32
+        line.put(mine)
+        theirs = line.get(64)
+        command = f"touch {touched}".encode()
+        line.put(proof(b"another", "mpirun", mine, theirs, command))
+        line.put(command)
+        line.get(64)
+        with pytest.raises((ConnectionError, TimeoutError)):
+            line.get(16)  # It hangs up, and says no more.
+    assert gang.said(THERE, "true")[0] == 0
+    assert not touched.exists()
+
+
+def test_a_proof_that_was_overheard_is_worth_nothing(gang: Gang, tmp_path: Path) -> None:
+    key, touched = bytes.fromhex(gang.env[KEY]), tmp_path / "touched"
+    command = f"touch {touched}".encode()
+    overheard = proof(key, "mpirun", b"m" * 32, b"t" * 32, command)
+    with socket.create_connection((THERE, gang.port), 5) as link:
+        line = AgentLine(link)
+        line.put(b"m" * 32)
+        line.get(64)
+        line.get(64)
+        line.put(overheard)
+        line.put(command)
+        with pytest.raises((ConnectionError, TimeoutError)):
+            line.get(16)
+    assert not touched.exists()
+
+
+@pytest.mark.parametrize("sent", [b"\xff" * 8, b"", b"\0\0\0\x20short"])
+def test_what_is_no_wish_keeps_nobody_from_another(gang: Gang, sent: bytes) -> None:
+    with socket.create_connection((THERE, gang.port), 5) as link:
+        link.sendall(sent)
+        assert gang.said(THERE, "exit 4")[0] == 4
+
+
+def test_what_runs_ends_with_the_one_who_asked_for_it(gang: Gang, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    asking = gang.run(THERE, f"echo $$ >{pid}; sleep 1000")
+    until(lambda: bool(said_in(pid)), "the command to run")
+    asking.kill()
+    asking.communicate()
+    until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "it to end")
+
+
+def test_a_task_that_is_told_to_end_stays_until_its_commands_have(
+    gang: Gang, tmp_path: Path
+) -> None:
+    pid, done = tmp_path / "pid", tmp_path / "done"
+    words = f"trap 'echo saved >{done}; exit 5' USR1; echo $$ >{pid}; sleep 1000 & wait"
+    asking = gang.run(THERE, words)
+    until(lambda: bool(said_in(pid)), "the command to run")
+    gang.server.send_signal(signal.SIGUSR1)
+    with pytest.raises(subprocess.TimeoutExpired):
+        gang.server.wait(0.2)
+    os.kill(int(pid.read_text()), signal.SIGUSR1)
+    asking.communicate()
+    assert asking.returncode == 5
+    assert done.read_text() == "saved\n"
+    assert gang.server.wait(10) == 128 + signal.SIGUSR1
+
+
+def test_a_task_without_commands_ends_at_once(gang: Gang) -> None:
+    gang.server.terminate()
+    assert gang.server.wait(10) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "code", "told"),
+    [
+        (("elsewhere", "true"), {}, 1, f"there are {HERE}, {THERE}"),
+        ((THERE,), {}, 2, "mpi-agent HOST COMMAND"),
+        ((THERE, "true"), {"MASTER_PORT": "x"}, 2, "is for tasks of Allotment"),
+        ((THERE, "true"), {"ALLOT_HOSTFILE": "/none"}, 2, "is for tasks of Allotment"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    gang: Gang, words: tuple[str, ...], env: dict[str, str], code: int, told: str
+) -> None:
+    found, _, wrong = gang.said(*words, **env)
+    assert (found, told in wrong) == (code, True), wrong
+
+
+def test_a_host_file_is_read_by_its_first_words(tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text("n1.cluster slots=2\n\n10.0.0.2 slots=1\n")
+    assert hosts_in(str(path)) == ["n1.cluster", "10.0.0.2"]
