@@ -44,8 +44,8 @@ class Rescheduler(Protocol):
         """Yield the decisions of the queue pass, and between them its own."""
         ...
 
-    def reaches(self, at: Key, now: Instant) -> bool:
-        """Whether any gang ranks behind that place in job order. Cheap."""
+    def reach(self, now: Instant) -> Callable[[Key], bool]:
+        """Return whether any gang ranks behind a place in job order. Cheap."""
         ...
 
     def deals(self, gang: Gang) -> bool:

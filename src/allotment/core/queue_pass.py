@@ -36,6 +36,7 @@ from allotment.core.lending import narrowed_to_lent
 from allotment.core.memos import remember
 from allotment.core.molding import as_large
 from allotment.core.plan import Decision, Evict, Place, Proposals
+from allotment.core.policies import Rescheduler
 from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
@@ -125,6 +126,9 @@ class HeadOfLine:
 class Placer(Protocol):
     """What finds places for waiting jobs."""
 
+    rescheduler: Rescheduler | None
+    """What displaces running gangs now; None if nothing does."""
+
     def find(self, waiting: Standing, entitled: Entitlement | None) -> Decision | None:
         """Find a place for a job: an empty one, or one that others must leave first."""
         ...
@@ -173,8 +177,7 @@ class QueuePass(Gates):
     ) -> None:
         """`places` finds a place for each job that may have one; `resume` leads gangs back."""
         super().__init__(cluster, now)
-        self.rescheduler = cluster.displaces(now)
-        """What displaces running gangs in this pass; None if nothing does."""
+        self.rescheduler = places.rescheduler
         self.places = places
         self.resume = resume
         self.others = False
@@ -365,8 +368,8 @@ class QueuePass(Gates):
 
     def _with_suspended(self) -> Iterator[Standing | Gang]:
         """Go through all jobs in order, and suspended gangs, each before its tenant's next."""
-        rescheduler = self.cluster.rescheduler
-        back = list(rescheduler.suspended(self.now)) if rescheduler is not None else []
+        rescheduler, resuming = self.cluster.rescheduler, self.cluster.placed.resuming
+        back = list(rescheduler.suspended(self.now)) if rescheduler and resuming else []
         return self._between(back) if back else self._in_order()
 
     def _between(self, back: list[tuple[Key, Gang]]) -> Iterator[Standing | Gang]:
@@ -435,18 +438,14 @@ class QueuePass(Gates):
         cluster = self.cluster
         if not cluster.orders.any_skip:
             return set()
-        ledger, rescheduler, now = cluster.ledger, self.rescheduler, self.now
-        free, settled = ledger.whole_free, cluster.is_settled()
-        blocked = cluster.memos.blocked.at(ledger.version, entitlement)
+        free, settled = cluster.ledger.whole_free, cluster.is_settled()
+        blocked = cluster.memos.blocked.at(cluster.ledger.version, entitlement)
+        reaches = self.rescheduler.reach(self.now) if self.rescheduler is not None else None
         found = {
             shape
             for shape, head in cluster.pending.heads()
-            if (
-                settled
-                and shape.devices > free
-                and (rescheduler is None or not rescheduler.reaches(head, now))
-            )
-            or (shape in blocked and (rescheduler is None or head >= blocked[shape]))
+            if (settled and shape.devices > free and not (reaches and reaches(head)))
+            or (shape in blocked and (reaches is None or head >= blocked[shape]))
         }
         if cluster.orders.all_skip:
             return found

@@ -14,7 +14,7 @@ Bad at: uneven numbers. Six suspended gangs on four devices stay where they bega
 devices are shared by two gangs each and two by one; only what starts anew finds another place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -76,8 +76,9 @@ class InSlices:
             self.cluster.memos.blocked.clear()
         return decisions
 
-    def reaches(self, at: Key, now: Instant) -> bool:  # noqa: ARG002 - it may give way to any
-        return self.order.any_over(now)
+    def reach(self, now: Instant) -> Callable[[Key], bool]:
+        some = self.order.any_over(now)
+        return lambda _: some  # It may give way to any.
 
     def deals(self, gang: Gang) -> bool:
         return line_of(gang.standing.shape) in self.cluster.slices

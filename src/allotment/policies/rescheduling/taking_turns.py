@@ -6,7 +6,7 @@ turn, once all had theirs, running gangs go where the moving policy says they ar
 Bad at: gangs that lose seconds to minutes whenever they are sent away, if turns are short.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
@@ -81,9 +81,9 @@ class TakingTurns:
         if turn and self._moving is not None:
             yield from self._moves(now)
 
-    def reaches(self, at: Key, now: Instant) -> bool:
+    def reach(self, now: Instant) -> Callable[[Key], bool]:
         worst = self.order.worst(now)
-        return worst is not None and at < worst
+        return lambda at: worst is not None and at < worst
 
     def deals(self, gang: Gang) -> bool:  # noqa: ARG002 - all take turns
         return True
@@ -93,7 +93,7 @@ class TakingTurns:
         if suspended is not None:
             return displace_from(self.cluster, self.order, suspended, now)
         at = self.cluster.pending.key(job.id)
-        if not self.reaches(at, now) or self._stands_back(job, now):
+        if not self.reach(now)(at) or self._stands_back(job, now):
             return None
         return self._displace(job, now)
 
