@@ -124,11 +124,11 @@ class NodeBook:
 
     def note_leaving(self, need: Resources, sign: int) -> None:
         """Note (+1) that a task will leave that is there, or (-1) that it is gone."""
-        self.leaving = _some_of(self.leaving + need * sign)
+        self.leaving = _noted(self.leaving, need, sign)
 
     def note_reserved(self, need: Resources, sign: int) -> None:
         """Note (+1) that a task has its place here reserved, or (-1) no longer."""
-        self.reserved = _some_of(self.reserved + need * sign)
+        self.reserved = _noted(self.reserved, need, sign)
 
     def free(self) -> Resources:
         """Sum up what is free, counting no negative account."""
@@ -675,8 +675,10 @@ class Ledger:
         return [book for book in such if book.serves(request)]
 
 
-def _some_of(amount: Resources) -> Resources:
-    """Return an amount; where it is nothing, `NOTHING` itself."""
+def _noted(amount: Resources, need: Resources, sign: int) -> Resources:
+    """Add what a task needs of a host, or subtract it; of nothing return `NOTHING` itself."""
+    if need.cpu_milli or need.memory or need.disk:
+        amount = amount + need if sign > 0 else amount - need
     return NOTHING if amount == NOTHING else amount
 
 
