@@ -38,6 +38,7 @@ UNITS = {
 }
 ANY_CASE = {unit.lower(): size for unit, size in UNITS.items() if len(unit) > 1} | {"b": 1}
 TIMES = {"d": DAY, "h": HOUR, "min": MINUTE, "m": MINUTE, "s": SECOND, "ms": 1}
+WRITTEN_TIMES = (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND))
 
 
 # ── bytes ───────────────────────────────────────────────────────────────────────────────
@@ -66,8 +67,7 @@ def read_size_or_none(value: object) -> int:
         return _unitless(Fraction(number))
     if size is None:
         raise _no_such_unit(number, unit)
-    amount = int(number) * size if number.isdigit() else math.ceil(Fraction(number) * size)
-    return _at_most_bytes(amount, value)
+    return _at_most_bytes(math.ceil(_decimal(number) * size), value)
 
 
 def _unitless(value: float | Fraction) -> int:
@@ -145,17 +145,18 @@ def read_duration_or_none(value: object) -> Millis:
         raise not_a("a length of time", value, "write it like 90s, 2h30m or 1d")
     text = value.strip()
     if DECIMAL.fullmatch(text):
-        return _in_reach(Fraction(text) * SECOND, value)
-    length, at = Fraction(0), 0
+        return _in_reach(_decimal(text) * SECOND, value)
+    length: int | Fraction = 0
+    at = 0
     while len(text) <= LONGEST_TIME and (found := TIME_PART.match(text, at)):
-        length += Fraction(found[1]) * TIMES[found[2]]
+        length += _decimal(found[1]) * TIMES[found[2]]
         at = found.end()
     if at != len(text) or not text:
         raise not_a("a length of time", value, "write it like 90s, 2h30m or 1d")
     return _in_reach(length, value)
 
 
-def _in_reach(length: Fraction, value: object) -> Millis:
+def _in_reach(length: int | Fraction, value: object) -> Millis:
     if length < 0:
         raise Amiss(f"must not be negative: {shown(value)}", "write it like 90s or 2h30m")
     if length > LONGEST:
@@ -168,10 +169,10 @@ def write_duration(length: int) -> str:
     if length == 0 or length % SECOND:
         return f"{length}ms" if length else "0s"
     parts: list[str] = []
-    for unit, size in (("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND)):
-        if count := length // size:
-            parts.append(f"{count}{unit}")
-            length -= count * size
+    for unit, size in WRITTEN_TIMES:
+        if length >= size:
+            parts.append(f"{length // size}{unit}")
+            length %= size
     return "".join(parts)
 
 
@@ -223,11 +224,11 @@ def read_gpus(value: object) -> int:
 
 def _milli(value: object, what: str, hint: str) -> int:
     if type(value) is int:
-        milli = Fraction(value * 1000)
+        milli = value * 1000
     elif type(value) is float:
         milli = _exact(value) * 1000
     elif isinstance(value, str) and DECIMAL.fullmatch(value.strip()):
-        milli = Fraction(value.strip()) * 1000
+        milli = _decimal(value.strip()) * 1000
     else:
         raise not_a(what, value, hint)
     if milli < 0:
@@ -283,10 +284,15 @@ def _unquote(value: object) -> str:
     return ""
 
 
-def _exact(value: float) -> Fraction:
+def _decimal(digits: str) -> int | Fraction:
+    """Read digits with or without a point, exactly; a whole amount fast, as most are."""
+    return int(digits) if digits.isdigit() else Fraction(digits)
+
+
+def _exact(value: float) -> int | Fraction:
     """Take a number for the decimal that its writer saw."""
     if isinstance(value, int):
-        return Fraction(value)
+        return value
     if not math.isfinite(value):
         raise Amiss(f"must be a finite number, not {shown(value)}")
     return Fraction(repr(value))

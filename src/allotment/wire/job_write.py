@@ -26,6 +26,7 @@ from allotment.wire.tree import Plain
 from allotment.wire.words import REDACTED
 
 Written = dict[str, Plain]
+USUAL_COMPLETION = Completion()
 
 
 def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
@@ -53,8 +54,8 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         **_unless(depends_on=[_needed(choice) for choice in choices(spec.depends_on)]),
         **_length("hold_on_failure", spec.hold_on_failure_ms),
         **({} if spec.preemptible else {"preemptible": False}),
-        **_unless(on_eviction=spec.on_eviction.value),
         **_unless(
+            on_eviction=spec.on_eviction.value,
             within=spec.within,
             prefer=spec.prefer,
             pin=spec.pin,
@@ -119,7 +120,7 @@ def _port(port: Port) -> Written:
 
 
 def _completion(completion: Completion) -> Written:
-    if completion == Completion():
+    if completion == USUAL_COMPLETION:
         return {}
     wanted = completion.min_succeeded
     return {
