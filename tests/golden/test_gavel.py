@@ -12,6 +12,7 @@ import pytest
 from allotment.core.gang import Standing
 from allotment.core.rank import Rank, moving
 from allotment.model.quantity import Instant
+from allotment.policies.ordering.ran import ran_ms
 from allotment.policies.turns.rounds import Rounds
 from allotment.sim.catalogue import Recipe
 from allotment.wiring.sim import Wanted, run, scenario
@@ -55,7 +56,7 @@ class LeastRun:
     """Whoever ran least comes first, however many devices it takes."""
 
     def rank(self, job: Standing, now: Instant) -> Rank:
-        return moving((), job.ran_ms(now), int(job.runs), now)
+        return moving((), ran_ms(job, now), int(job.runs), now)
 
 
 def test_gavels_first_come_is_equal_turns_on_the_v100_alone() -> None:

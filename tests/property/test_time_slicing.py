@@ -18,6 +18,7 @@ from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import DAY, DEVICE, GIB, MINUTE, SECOND, Instant, Resources
 from allotment.model.tenancy import Tenant
+from allotment.policies.ordering.ran import ran_ms
 from allotment.policies.turns.rounds import Rounds
 from allotment.sim.catalogue import Recipe
 from allotment.sim.cluster import cluster_of
@@ -77,7 +78,7 @@ class Sliced:
             assert self.at[e.AttemptResumed, job] <= 1, "it goes back and forth"
         self.looks.append(now)
         self.had.append(
-            {job.id: state.standing(job).ran_ms(now) for job in state.jobs.values()}
+            {job.id: ran_ms(state.standing(job), now) for job in state.jobs.values()}
         )
 
 
@@ -92,7 +93,7 @@ class Weighted:
 
     def rank(self, job: Standing, now: Instant) -> Rank:
         pace = self.pace[job.id - 1]
-        return moving((), job.ran_ms(now) * pace, pace if job.runs else 0, now)
+        return moving((), ran_ms(job, now) * pace, pace if job.runs else 0, now)
 
 
 @given(

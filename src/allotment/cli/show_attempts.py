@@ -18,6 +18,7 @@ from allotment.model.diagnosis import Diagnosis, Exit, Usage
 from allotment.model.events import Phase
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, show_bytes, show_millis
+from allotment.service.gain_words import gained_words
 from allotment.service.views import AttemptView, TaskView
 
 MOST_TASKS = 32
@@ -42,6 +43,9 @@ def attempt_lines(
         f"{number}  {paint(word, style)}{_grounds(attempt, job)}",
         f"  {_times(attempt, now)}",
     ]
+    if attempt.gained is not None:
+        since = attempt.gained
+        lines.append(f"  {gained_words(since.rate, since.before, kept=since.kept)}")
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
@@ -56,7 +60,8 @@ def _grounds(attempt: AttemptView, job: int) -> str:
     if attempt.stop_cause and not attempt.ended_at:
         parts.append(f"told to stop: {plain(attempt.stop_cause)}")
     if attempt.wanted_by == job:
-        parts.append("moved to another place")
+        grew = attempt.gain is not None and attempt.gain.expected
+        parts.append("left to grow" if grew else "moved to another place")
     elif attempt.wanted_by is not None:
         parts.append(f"its place went to job {attempt.wanted_by}")
     return f"  ({'; '.join(parts)})" if parts else ""

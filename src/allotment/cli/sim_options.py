@@ -24,6 +24,7 @@ POLICIES = ", ".join((
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
   placement      within, prefer, tasks, placing, types, migrate
+  growth         grow, grow_to, scaling
   job order      priorities, order, turns, round, lead, queues, first, promote
   run times      estimates, noise
   preemption     eviction, warned, start, resume, stop, checkpoint

@@ -218,7 +218,7 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
         )
         if gang is None or not may:
             return f"job {job} may not be made to shrink"
-        if not _must_yield(cluster, gang, promise, now):
+        if not (_must_yield(cluster, gang, promise, now) or _lends(cluster, gang, promise)):
             lent.append(gang)
             rest.append(gang.of_size(tasks))
     if not lent:
@@ -229,6 +229,13 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
     parts = [gang.surplus(len(r.slots)) for gang, r in zip(lent, rest, strict=True)]
     may = _lent_back(cluster, promise, [*parts, *own], rest)
     return "" if may else f"job {lent[0].id} may not be made to shrink"
+
+
+def _lends(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
+    """Whether a gang of a queue that grows has its surplus only until others want it."""
+    grows = gang.gauge is not None and gang.gauge.most
+    own = gang.entitlement is OPPORTUNISTIC or cluster.tenant_of(promise.job) == gang.tenant
+    return bool(grows) and own and promise.entitlement is gang.entitlement
 
 
 def _lent_back(

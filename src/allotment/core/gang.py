@@ -7,6 +7,7 @@ import msgspec
 from allotment.core.rank import Rank
 from allotment.core.request import Request, Shape, demand_of, held_by, lease_part, total_of
 from allotment.model.amounts import vector_of
+from allotment.model.gains import Gauge
 from allotment.model.ids import JobId
 from allotment.model.ledger import OPPORTUNISTIC, Entitlement, Quota, Slot
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources
@@ -70,12 +71,6 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
             return now + 1
         return placed_at + doubled(length, now + 1 - placed_at)
 
-    def ran_ms(self, now: Instant) -> int:
-        """Return its run time up to now."""
-        if self.since is None or self.starting:
-            return self.served_ms
-        return self.served_ms + now - self.since
-
 
 def doubled(length: int, least: int) -> int:
     """Double a length until it is no less than that."""
@@ -122,6 +117,8 @@ class Gang(msgspec.Struct):
     """Its surplus tasks were told to go, and are not gone yet."""
     is_surplus: bool = False
     """Whether this is no gang but the tasks that one gives up, apart from it."""
+    gauge: Gauge | None = None
+    """How fast it was measured to be, in a queue where gangs go on elsewhere for more."""
 
     @property
     def suspended(self) -> bool:

@@ -62,7 +62,8 @@ class Places:
                 plan = clear_cells(trial, shape, found, self.now)
             if plan is None:
                 return None
-            if plan.is_free and cluster.slots_free(plan.slots, shape.requests):
+            others = plan.evict or plan.revoke or plan.shrink
+            if not others and cluster.slots_free(plan.slots, shape.requests):
                 return Place(Placement(waiting.id, plan.slots, entitled, plan.quota))
             return self._evict(waiting, plan)
         if (

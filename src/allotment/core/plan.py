@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import msgspec
 
 from allotment.core.gang import ReservedPlace
+from allotment.model.gains import Gain
 from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED, Beside, Entitlement, Placement, Quota, Slot
 from allotment.model.quantity import Resources
@@ -61,6 +62,8 @@ class Evict(msgspec.Struct, frozen=True):
     """The places that some of the evicted gangs have elsewhere."""
     shrink: tuple[tuple[JobId, int], ...] = ()
     """Elastic gangs that give up surplus tasks, and how many tasks each keeps."""
+    gain: Gain | None = None
+    """What a gang is expected to gain that leaves for a place of its own."""
 
 
 class Unreserve(msgspec.Struct, frozen=True):
@@ -86,11 +89,6 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     """Elastic gangs that scale down, and how many tasks each keeps."""
     in_turn: bool = False
     """Whether those that go come back at their turn: suspended where that is possible."""
-
-    @property
-    def is_free(self) -> bool:
-        """Whether nothing is preempted for it."""
-        return not (self.evict or self.revoke or self.shrink)
 
 
 Decision = Place | Resume | Promote | Demote | Evict | Unreserve

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from allotment.engine.datasets import after
+from allotment.engine.gauges import MOST_BAD_MOVES, gauge_of, move_before
 from allotment.engine.others import choose_anew, set_others
 from allotment.engine.records import (
     ENDED,
@@ -23,6 +24,7 @@ from allotment.engine.state import Promise, State
 from allotment.model import events as e
 from allotment.model.cluster import NodeState
 from allotment.model.errors import InvariantViolated
+from allotment.model.gains import Measured, Pace
 from allotment.model.health import WHOLE, Condition
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -364,6 +366,8 @@ def _saved(state: State, record: e.Record, event: e.CheckpointSaved) -> None:
     gang = state.cluster.gangs.get(job.id)
     if gang is not None:
         gang.saved_at = record.at
+        if gang.gauge is not None:
+            state.cluster.stand_anew(gang, gang.standing)
     job.checkpoint = CheckpointRecord(
         path=event.path,
         at=record.at,
@@ -371,6 +375,28 @@ def _saved(state: State, record: e.Record, event: e.CheckpointSaved) -> None:
         step=event.step,
         progress_milli=event.progress_milli,
     )
+
+
+def _paced(state: State, record: e.Record, event: e.PaceMeasured) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.pace = Pace(event.tasks, event.rate, record.at, event.ends_at)
+    job.rates = {**job.rates, event.tasks: event.rate}
+    _gauge(state, job)
+
+
+def _gained(state: State, record: e.Record, event: e.GainMeasured) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.gained = Measured(event.rate, event.before, event.kept, record.at)
+    if not event.kept:
+        job.bad_moves = MOST_BAD_MOVES
+    _gauge(state, job)
+
+
+def _gauge(state: State, job: JobRecord) -> None:
+    """Let the books know anew how fast a gang is."""
+    gang = state.cluster.gangs[job.id]
+    gang.gauge = gauge_of(state.cluster.tenants, job)
+    state.cluster.stand_anew(gang, gang.standing)
 
 
 def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
@@ -389,6 +415,7 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
         wanted_by=event.wanted_by,
         by=record.actor.user,
         diagnosis=event.diagnosis,
+        gain=event.gain,
     )
     state.cluster.mark_leaving(job.id)
     state.cluster.gangs[job.id].wants_resume = False
@@ -419,6 +446,9 @@ def _shrunk(state: State, record: e.Record, event: e.AttemptShrunk) -> None:
     attempt.slots = attempt.slots[: event.tasks]
     attempt.tasks = {i: task for i, task in attempt.tasks.items() if i < event.tasks}
     attempt.shrink = None
+    if state.cluster.gangs[job.id].gauge is not None:
+        attempt.pace = None
+        _gauge(state, job)
 
 
 def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
@@ -433,6 +463,9 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
         attempt.lost_ms = event.lost_ms
         job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
+    if event.outcome is e.Outcome.FAILED and move_before(job) is not None:
+        # It came to save nothing where it went: it did not come up there.
+        job.bad_moves += attempt.saved_at <= attempt.started_at
     promise = state.cluster.reserved.get(job.id)
     if promise is not None and job.id not in promise.victims:
         state.cluster.unreserve(job.id)
@@ -548,6 +581,8 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptEnded: _ended,
     e.ShrinkRequested: _shrink_asked,
     e.AttemptShrunk: _shrunk,
+    e.PaceMeasured: _paced,
+    e.GainMeasured: _gained,
     e.TaskReady: _task_ready,
     e.TaskStarted: _task_started,
     e.TaskHeld: _task_held,

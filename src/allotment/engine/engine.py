@@ -17,6 +17,7 @@ from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume,
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import date_came, decide
+from allotment.engine.gains import GRACE, measured, shrinking
 from allotment.engine.health import Watch, suspicions
 from allotment.engine.others import others_heard
 from allotment.engine.ports_pool import nobody_else
@@ -27,6 +28,7 @@ from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
+from allotment.model.gains import Gain
 from allotment.model.health import HealthReport
 from allotment.model.ids import SYSTEM, Actor, AttemptNo, JobId, Seq
 from allotment.model.ledger import Placement
@@ -39,6 +41,7 @@ from allotment.model.reports import (
     GangReport,
     NodeReport,
     OthersReport,
+    PaceReport,
     TaskReport,
 )
 
@@ -89,6 +92,8 @@ class Engine:
                 self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
             case CheckpointReport():
                 self._emit(saved(self.state, report), SYSTEM, now)
+            case PaceReport():
+                self._emit(measured(self.state, report, now), SYSTEM, now)
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""
@@ -218,7 +223,7 @@ class Engine:
         for job in evict.revoke:
             yield e.ReservedPlaceDropped(job, promise.job)
         for job, tasks in evict.shrink:
-            yield self._shrink(job, tasks, promise.job)
+            yield shrinking(jobs[job], tasks, promise.job)
         for job in evict.demote:
             yield e.AttemptDemoted(job, jobs[job].attempts[-1].no, promise.job)
         for each in (promise, *evict.moves):
@@ -228,9 +233,11 @@ class Engine:
             yield e.AttemptSuspended(job, no, promise.job)
             yield e.ResumeRequested(job, no)
         for job in evict.evict:
-            yield self._eviction(job, promise.job)
+            yield self._eviction(job, promise.job, evict.gain)
 
-    def _eviction(self, victim: JobId, wanted_by: JobId) -> e.StopRequested:
+    def _eviction(
+        self, victim: JobId, wanted_by: JobId, gain: Gain | None = None
+    ) -> e.StopRequested:
         job = self.state.jobs[victim]
         checkpoint = job.spec.checkpoint
         return e.StopRequested(
@@ -238,20 +245,9 @@ class Engine:
             job.attempts[-1].no,
             StopCause.EVICTED,
             signal=checkpoint.signal if checkpoint else "TERM",
-            grace_ms=checkpoint.grace_ms if checkpoint else _GRACE,
+            grace_ms=checkpoint.grace_ms if checkpoint else GRACE,
             wanted_by=wanted_by,
-        )
-
-    def _shrink(self, gang: JobId, tasks: int, wanted_by: JobId) -> e.ShrinkRequested:
-        job = self.state.jobs[gang]
-        checkpoint = job.spec.checkpoint
-        return e.ShrinkRequested(
-            gang,
-            job.attempts[-1].no,
-            tasks,
-            signal=checkpoint.signal if checkpoint else "TERM",
-            grace_ms=checkpoint.grace_ms if checkpoint else _GRACE,
-            wanted_by=wanted_by,
+            gain=gain,
         )
 
     def _emit(self, events: Iterable[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
@@ -280,5 +276,4 @@ class Engine:
         return records, effects
 
 
-_GRACE = e.Millis(5_000)
 _FREES = (Demote, Unreserve)

@@ -26,7 +26,7 @@ def evicted_for(state: State, job: JobRecord) -> str:
         return ""
     mine, theirs = job.spec, other.spec
     if other is job:
-        return "A better place became free, and it goes on there."
+        return _for_itself(job.attempts[-1])
     if took_turn(state, job.id, other.id):
         return f"Its turn was over, and job {other.id} of its queue had its own."
     if _ranks_displace(state):
@@ -84,6 +84,14 @@ def _is_more_urgent(theirs: JobSpec, mine: JobSpec) -> bool:
 def _of_queue(theirs: JobSpec, mine: JobSpec) -> str:
     """Name the queue of the other job, if it is another one."""
     return f" of queue {theirs.queue}" if theirs.queue != mine.queue else ""
+
+
+def _for_itself(attempt: AttemptRecord) -> str:
+    """Return for what a gang was told to go that has its place itself."""
+    gain = attempt.stop.gain if attempt.stop is not None else None
+    if gain is not None and gain.expected:
+        return f"Devices were idle, and it goes on with up to {gain.tasks} tasks."
+    return "A better place became free, and it goes on there."
 
 
 def _wanted_by(attempt: AttemptRecord) -> JobId | None:

@@ -6,6 +6,7 @@ import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Outcome, Phase
+from allotment.model.gains import Gain, Measured, Pace
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
@@ -44,6 +45,8 @@ class Stop(msgspec.Struct, omit_defaults=True):
     wanted_by: JobId | None = None
     by: str = ""
     diagnosis: Diagnosis | None = None
+    gain: Gain | None = None
+    """What the job was expected to gain by it."""
 
 
 class Shrink(msgspec.Struct, omit_defaults=True):
@@ -82,6 +85,10 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     quota: Quota = ()
     shrink: Shrink | None = None
     """Under way: its surplus tasks still hold their slots."""
+    pace: Pace | None = None
+    """How fast it is, in a queue whose gangs go on elsewhere for more."""
+    gained: Measured | None = None
+    """What the move that led to it was found to have gained."""
 
     @property
     def staying(self) -> int:
@@ -141,6 +148,10 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     """What somebody wants people to know of it."""
     noted_by: str = ""
     noted_at: Instant = Instant(0)
+    rates: dict[int, int] = {}
+    """The newest rate with each number of tasks, in steps an hour."""
+    bad_moves: int = 0
+    """How often it was moved for more and did not come up, or to no good."""
 
     @property
     def attempt(self) -> AttemptRecord | None:

@@ -21,6 +21,7 @@ from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
 from allotment.core.reservations import Reservations
 from allotment.engine.budgets import Budgets
 from allotment.engine.foretelling import Foretelling
+from allotment.engine.gauges import gauge_of
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
@@ -563,6 +564,7 @@ class State:
                 gang.entitlement = Entitlement.OPPORTUNISTIC
             attempt.entitlement, attempt.quota = gang.entitlement, gang.quota
         gang.standing = self._by_its_name(gang.standing)
+        gang.gauge = gauge_of(self.cluster.tenants, self.jobs[gang.id])
         self.cluster.add(gang)
 
     def _demote_what_exceeds(self) -> None:
@@ -728,6 +730,8 @@ class State:
             gang.shrinking = attempt.shrink is not None
         if role.elastic:
             gang.least, gang.step = job.spec.least_count, role.step
+        if self.cluster.rescheduler is not None:
+            gang.gauge = gauge_of(self.cluster.tenants, job)
         return gang
 
     def surplus(self, job: JobRecord) -> Gang:

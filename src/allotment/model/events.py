@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.model.datasets import Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.gains import Gain
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot
@@ -358,6 +359,25 @@ class CheckpointSaved(AttemptEvent, frozen=True):
     progress_milli: int = 0
 
 
+class PaceMeasured(AttemptEvent, frozen=True):
+    """How fast a job is that may go on elsewhere for more, by what it tells of its steps."""
+
+    tasks: int
+    rate: int
+    """Steps an hour."""
+    ends_at: Instant = Instant(0)
+    """When all steps will be done; 0 where the job does not tell how many there are."""
+
+
+class GainMeasured(AttemptEvent, frozen=True):
+    """How fast a job is since it went on elsewhere, against before."""
+
+    rate: int
+    before: int
+    kept: bool
+    """Whether it is no slower. If it is, it is moved no more."""
+
+
 class StopRequested(AttemptEvent, frozen=True):
     """An attempt was told to stop: first the signal, after `grace_ms` by force."""
 
@@ -367,6 +387,8 @@ class StopRequested(AttemptEvent, frozen=True):
     wanted_by: JobId | None = None
     """For an eviction, the job that gets the place."""
     diagnosis: Diagnosis | None = None
+    gain: Gain | None = None
+    """What the job is expected to gain, where it gets the place itself."""
 
 
 class ShrinkRequested(AttemptEvent, frozen=True):
@@ -501,6 +523,8 @@ AnyEvent = (
     | DatasetGranted
     | DatasetRevoked
     | DatasetRemoved
+    | PaceMeasured
+    | GainMeasured
 )
 
 

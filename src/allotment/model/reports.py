@@ -89,6 +89,24 @@ class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     progress_milli: int = 0
 
 
+class PaceReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How fast an attempt is with so many tasks, by what it told of its steps for a while."""
+
+    job: JobId
+    attempt: AttemptNo
+    tasks: int
+    rate: int
+    """Steps an hour."""
+    left_ms: int = -1
+    """How long it still takes; -1 where that is not known."""
+
+
 AnyReport = (
-    TaskReport | GangReport | NodeReport | OthersReport | CheckpointReport | HealthReport
+    TaskReport
+    | GangReport
+    | NodeReport
+    | OthersReport
+    | CheckpointReport
+    | HealthReport
+    | PaceReport
 )

@@ -115,6 +115,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """For how long its gangs run before others of it may have their turn; 0 for no turns."""
     migrates: bool = False
     """Whether its running gangs go to better places when these become free."""
+    grow_ms: Millis = Millis(0)
+    """For how long devices are idle before its elastic gangs grow onto them; 0 for never."""
 
     @property
     def guaranteed(self) -> Amounts:

@@ -338,7 +338,8 @@ class Pipeline:
             self.hear(report)
 
     async def _watch_progress(self) -> None:
-        await self.progress.look(self.state)
+        for report in await self.progress.look(self.state):
+            self.hear(report)
 
     async def _watch_clock(self) -> None:
         if not self.committer.trouble:

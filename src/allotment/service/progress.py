@@ -2,13 +2,14 @@
 
 The contract: the first task of a job writes `{"step": …, "total": …, "metrics": {…}}` into
 $ALLOT_PROGRESS_FILE, as a line; the last line that can be read holds. It is kept in memory
-alone and decides nothing. Rates come from the dates of the file, of which a job may lie as
-of its steps: it fools those who read it, and nobody else.
+alone, but for the pace of jobs in queues whose gangs go on elsewhere for more. Rates come from
+the dates of the file, of which a job may lie as of its steps: it fools those who read it, and
+gets itself moved in vain.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated
 
 import msgspec
@@ -16,8 +17,9 @@ from msgspec import Meta
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
-from allotment.model.ids import JobId
-from allotment.model.quantity import HOUR, Instant, WallTime
+from allotment.model.ids import AttemptNo, JobId
+from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
+from allotment.model.reports import PaceReport
 from allotment.service.job_files import JobFiles
 from allotment.service.launch import Folders
 from allotment.service.views import ProgressView
@@ -30,6 +32,8 @@ MOST_LINES = 4
 """So many lines are tried, the last first: one may be half written."""
 MOST_METRICS = 16
 MOST_NAME = 64
+SURE_SAMPLES, SURE_STEPS, SURE_NS = 4, 20, 10 * SECOND * 1_000_000
+"""A rate is compared with others if it rests on so many looks and steps, and on so long."""
 SAMPLES = 24
 """The rate is that over the last so many changes: two minutes of looks."""
 MOST = 2**53
@@ -47,10 +51,12 @@ class ProgressLine(msgspec.Struct, frozen=True):
 
 
 class Steps:
-    """The steps of one attempt, and when each was reported."""
+    """The steps of one attempt with so many tasks, and when each was reported."""
 
-    def __init__(self, attempt: int) -> None:
-        self.attempt = attempt
+    def __init__(self, attempt: int, tasks: int) -> None:
+        self.attempt, self.tasks = attempt, tasks
+        self.is_new = False
+        """Whether a step was noted since the pace was told."""
         self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
         self.told: ProgressLine | None = None
 
@@ -62,6 +68,13 @@ class Steps:
         ):
             self._samples.clear()
         self._samples.append((at_ns, told.step))
+        self.is_new = True
+
+    def is_sure(self) -> bool:
+        """Whether the rate can be compared with others."""
+        (began, first), (at, step) = self._samples[0], self._samples[-1]
+        enough = len(self._samples) >= SURE_SAMPLES and step - first >= SURE_STEPS
+        return enough and at - began >= SURE_NS
 
     def view(self) -> ProgressView | None:
         told = self.told
@@ -96,15 +109,30 @@ class ProgressWatch:
         self._files = JobFiles(workspaces, file_of, MOST_BYTES, wall)
         self._steps: dict[JobId, Steps] = {}
 
-    async def look(self, state: State) -> None:
-        """Note what is new, and forget jobs that no longer run. O(running jobs)."""
+    async def look(self, state: State) -> list[PaceReport]:
+        """Note what is new, and forget jobs that no longer run. O(running jobs).
+
+        Returns how fast those are that it matters of, where that is new and sure.
+        """
         for changed in await self._files.look(state):
-            told = read(changed)
-            if told is not None:
-                self._note(changed, told)
+            told, job = read(changed), state.jobs.get(changed.key.job)
+            if told is not None and job is not None and job.attempts:
+                self._note(changed, told, job.attempts[-1].staying)
         gangs = state.cluster.gangs
         for job in [job for job in self._steps if job not in gangs or gangs[job].suspended]:
             del self._steps[job]
+        return list(self._paces(state))
+
+    def _paces(self, state: State) -> Iterator[PaceReport]:
+        for job, steps in self._steps.items():
+            if not steps.is_new or state.cluster.gangs[job].gauge is None:
+                continue
+            steps.is_new = False
+            view = steps.view() if steps.is_sure() else None
+            if view is not None and view.steps_per_hour is not None:
+                left = -1 if view.left_ms is None else view.left_ms
+                attempt = AttemptNo(steps.attempt)
+                yield PaceReport(job, attempt, steps.tasks, view.steps_per_hour, left)
 
     def of(self, job: JobRecord) -> ProgressView | None:
         """Return what the present attempt of a job reported; None if nothing."""
@@ -118,10 +146,10 @@ class ProgressWatch:
         """Stop looking, without waiting for folders that do not answer."""
         self._files.close()
 
-    def _note(self, changed: Changed, told: ProgressLine) -> None:
+    def _note(self, changed: Changed, told: ProgressLine, tasks: int) -> None:
         steps = self._steps.get(changed.key.job)
-        if steps is None or steps.attempt != changed.key.attempt:
-            steps = self._steps[changed.key.job] = Steps(changed.key.attempt)
+        if steps is None or (steps.attempt, steps.tasks) != (changed.key.attempt, tasks):
+            steps = self._steps[changed.key.job] = Steps(changed.key.attempt, tasks)
         steps.add(changed.at_ns, told)
 
 

@@ -161,6 +161,8 @@ def _attempt_view(
             _task_view(state, job, attempt, TaskIndex(index))
             for index in range(len(attempt.slots))
         ),
+        gain=stop.gain if stop else None,
+        gained=attempt.gained,
     )
 
 

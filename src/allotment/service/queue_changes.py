@@ -52,12 +52,13 @@ def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
         then, later = str(getattr(was, key)), str(getattr(now, key))
         if then != later:
             yield f"{key} {then} → {later}"
-    if was.time_slice_ms != now.time_slice_ms:
-        then, later = (
-            show_millis(queue.time_slice_ms) if queue.time_slice_ms else "none"
-            for queue in (was, now)
-        )
-        yield f"time_slice {then} → {later}"
+    for key, then_ms, later_ms in (
+        ("time_slice", was.time_slice_ms, now.time_slice_ms),
+        ("grow", was.grow_ms, now.grow_ms),
+    ):
+        if then_ms != later_ms:
+            then, later = (show_millis(ms) if ms else "none" for ms in (then_ms, later_ms))
+            yield f"{key} {then} → {later}"
     if was.migrates is not now.migrates:
         yield f"migrate {str(was.migrates).lower()} → {str(now.migrates).lower()}"
     for key, then, later in (

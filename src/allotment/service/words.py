@@ -11,6 +11,7 @@ from allotment.model.others import NOBODY
 from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
+from allotment.service.gain_words import gained_words, move_words
 
 STOPPED = {
     StopCause.CANCELLED: "was cancelled",
@@ -162,7 +163,11 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"saved a checkpoint at step {step} ({progress / 10:g} %){where}"
         case e.StopRequested(job=job, wanted_by=other) if job == other:
             grace = show_millis(event.grace_ms)
-            return f"moves to another place; SIG{event.signal}, then {grace} grace"
+            return f"{move_words(event.gain)}; SIG{event.signal}, then {grace} grace"
+        case e.PaceMeasured(_, _, tasks, rate):
+            return f"makes {rate:,} steps an hour with {tasks} task(s)"
+        case e.GainMeasured(_, _, rate, before, kept):
+            return gained_words(rate, before, kept=kept)
         case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
             owner = f"; its place goes to job {wanted_by}" if wanted_by else ""
             return f"{STOPPED[cause]}{owner}; SIG{signal}, then {show_millis(grace_ms)} grace"

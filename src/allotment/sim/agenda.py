@@ -26,9 +26,11 @@ class Phase(IntEnum):
     SHED = 5
     """Surplus tasks that were told to stop are gone."""
     START = 6
+    TOLD = 7
+    """A job has told of its steps for a while: its pace is known."""
 
 
-REPAIR, FAULT, END, FAILURE, GONE, SHED, START = Phase
+REPAIR, FAULT, END, FAILURE, GONE, SHED, START, TOLD = Phase
 """By names of their own: to look one up in its enum costs as much as to enter it here."""
 
 

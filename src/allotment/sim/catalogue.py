@@ -24,8 +24,9 @@ from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
+from allotment.policies.rescheduling.growing import growing
 from allotment.policies.rescheduling.in_pairs import InPairs
-from allotment.policies.rescheduling.migrating import migrating, ran_for_long
+from allotment.policies.rescheduling.migrating import ran_for_long
 from allotment.policies.rescheduling.ports import Packing, Turns
 from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -34,6 +35,7 @@ from allotment.policies.turns.rounds import Rounds
 from allotment.policies.victims.least_lost import LeastLost
 from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
+from allotment.sim.settings import chosen as chosen_settings
 
 
 class UnknownPolicy(BadScenario):
@@ -241,13 +243,14 @@ def _rescheduler(
 ) -> Callable[[Cluster], Rescheduler | None] | None:
     """Return what makes the rescheduler of a policy; `moves` where types differ in speed."""
     turns = None if chosen.slices else _turns(chosen, settings)
-    if settings.migrate == "yes" and (turns is not None or packing is not None):
+    asked = [key for key in ("migrate", "grow") if key in dict(chosen_settings(settings))]
+    if asked and (turns is not None or packing is not None):
         raise BadScenario(
-            "--set migrate: jobs of this policy go where its turns put them. Take migrate out,"
-            " or choose fifo, backfill, easy, conservative, sjf or round_robin."
+            f"--set {asked[0]}: jobs of this policy go where its turns put them. Take "
+            f"{asked[0]} out, or choose fifo, backfill, easy, conservative, sjf or round_robin."
         )
-    if chosen.slices or settings.migrate == "yes":
-        return partial(migrating, worth=ran_for_long)
+    if chosen.slices or asked:
+        return partial(growing, worth=ran_for_long, save_when_told=settings.warned == "save")
     if turns is None:
         return None
     moving = ToPreferred() if chosen.moves and (packing is not None or moves) else None

@@ -15,9 +15,21 @@ from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.lifecycle import AttemptState
-from allotment.model.quantity import Instant, Millis, show_milli, show_millis
-from allotment.model.reports import GangReport, NodeReport, Seen, TaskReport
-from allotment.sim.agenda import END, FAILURE, FAULT, GONE, REPAIR, SHED, START, Agenda, Entry
+from allotment.model.quantity import HOUR, SECOND, Instant, Millis, show_milli, show_millis
+from allotment.model.reports import GangReport, NodeReport, PaceReport, Seen, TaskReport
+from allotment.sim.agenda import (
+    END,
+    FAILURE,
+    FAULT,
+    GONE,
+    REPAIR,
+    SHED,
+    START,
+    TOLD,
+    Agenda,
+    Entry,
+    Phase,
+)
 from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Speeds
@@ -29,6 +41,10 @@ RUNNING, ENDED = Seen.RUNNING, Seen.ENDED
 LEAST_VAIN, VAIN_A_NODE = 10_000, 100
 """So many failures of nodes in a row without a job running, and so many for each node, are
 all that there will ever be. Nodes that fail once a day come to it after 100 idle days."""
+
+
+TOLD_AFTER = 15 * SECOND
+"""How long a job tells of its steps before its pace is known."""
 
 
 class Standstill(BadScenario):
@@ -177,6 +193,14 @@ class Machines:
             work.pause(now)
             self._set_speed(job, work)
             self.agenda.add(work.ends_at(now), END, job, work.attempt)
+        if self._settings.grow_ms:
+            self.agenda.add(now + TOLD_AFTER, TOLD, job, work.attempt)
+
+    def _tell(self, job: JobId, work: Work, now: Instant) -> None:
+        """Report how fast a job is: a step is a second of work at the speed of the trace."""
+        tasks, left = len(self._slots(job)), work.ends_at(now) - now
+        rate = HOUR // SECOND * work.speed // FULL_SPEED
+        self._engine.report(PaceReport(job, work.attempt, tasks, rate, left), now)
 
     def _launch(self, job: JobId, attempt: AttemptNo, now: Instant) -> None:
         work = self.works[job]
@@ -203,6 +227,8 @@ class Machines:
         else:
             self._set_speed(job, work)
             self.agenda.add(work.ends_at(now), END, job, work.attempt)
+        if self._settings.grow_ms:
+            self.agenda.add(now + TOLD_AFTER, TOLD, job, work.attempt)
         if self._settings.job_failure:
             self._plan_failure(job, work, now)
 
@@ -250,7 +276,14 @@ class Machines:
             self._shed(job, work, now)
         elif phase is START and work.stopped_at is None:
             self._begin(job, work, now)
-        elif phase is FAILURE and work.since >= 0:
+        elif work.since >= 0:
+            self._amid(phase, job, work, now)
+
+    def _amid(self, phase: Phase, job: JobId, work: Work, now: Instant) -> None:
+        """Let what may happen to a running job happen: its pace is known, or it fails."""
+        if phase is TOLD:
+            self._tell(job, work, now)
+        elif phase is FAILURE:
             lost = work.stop(now, self._settings.checkpoint_ms)
             self._leave(job, work, FAILED, now, lost, OWN_FAULT)
 
@@ -292,6 +325,8 @@ class Machines:
         """Return the speed of a job that has more or fewer tasks: so many times as high."""
         size = size_of(self._slots(job))
         work.size = work.size or size
+        if self._settings.scaling < 1:
+            return max(1, round(speed * (size / work.size) ** self._settings.scaling))
         return max(1, speed * size // work.size)
 
     def _slots(self, job: JobId) -> tuple[Slot, ...]:

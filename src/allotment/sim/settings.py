@@ -37,6 +37,12 @@ class Settings(msgspec.Struct, frozen=True):
     """What preempted jobs do; empty: as their tenant says."""
     migrate: Literal["no", "yes"] = "no"
     """Whether running jobs go to fewer nodes, and off nearly empty ones, when they can."""
+    grow_ms: int = 0
+    """For how long devices are idle before running jobs grow onto them; 0: jobs do not grow."""
+    grow_to: int = 2
+    """`grow`: a job may have so many times the tasks that it asks for."""
+    scaling: float = 1.0
+    """`grow`: the speed of a job goes with its tasks to this power: 1 in proportion, 0 not."""
     warned: Literal["save", "ignore"] = "save"
     """What jobs do when told to leave; `ignore`: work since their last checkpoint is lost."""
     round_ms: int = 360 * SECOND
@@ -136,6 +142,8 @@ RANGES: tuple[tuple[str, float, float, str], ...] = (
     ("first_ms", 1, LONGEST_MS, "it is a length above 0"),
     ("noise", 0, 10, "it is at most 10"),
     ("job_failure", 0, 1, "it is a chance, from 0 to 1"),
+    ("scaling", 0, 1, "it is from 0 to 1"),
+    ("grow_to", 1, 64, "it is a whole number, from 1 to 64"),
     ("across_nodes", *FACTOR),
     ("across_switches", *FACTOR),
     ("across_racks", *FACTOR),
@@ -183,7 +191,7 @@ WORDS: Mapping[str, tuple[str, object]] = {
     **dict.fromkeys(("within", "prefer", "tasks"), ("none", "")),
     **dict.fromkeys(("order", "turns"), ("policy", "")),
     "eviction": ("tenant", ""),
-    **dict.fromkeys(("mtbf_ms", "promote"), ("never", 0)),
+    **dict.fromkeys(("mtbf_ms", "promote", "grow_ms"), ("never", 0)),
 }
 """What some defaults are called, and what they are."""
 

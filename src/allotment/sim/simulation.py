@@ -61,6 +61,7 @@ class Simulation:
         settings, nodes = scenario.settings, scenario.nodes
         self._keeps_priorities = settings.priorities == "keep"
         self._predicts = settings.estimates == "predicted"
+        self._grows = settings.grow_ms > 0 and settings.grow_to > 1
         known = Promised() if self._predicts else Known(self.run_ms_of)
         speeds = scenario.speeds()
         devices = sum(len(node.devices) for node in nodes)
@@ -240,6 +241,9 @@ class Simulation:
             if self._packs and need.gpu_milli == DEVICE:
                 need = replace(need, gpu_milli=DEVICE // 2)
             role = TaskRole("task", job.tasks, "", need, types)
+            if self._grows:
+                most = job.tasks * self._scenario.settings.grow_to
+                role = replace(role, count=most, least=job.tasks, elastic=True)
             roles = self._roles[key] = (role,)
         return roles
 
@@ -263,6 +267,7 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         _rescheduled,
         slice_ms=Millis(settings.round_ms if recipe.slices else 0),
         migrates=settings.migrate == "yes",
+        grow_ms=Millis(settings.grow_ms),
     )
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
@@ -293,12 +298,15 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         yield after, replace(config, tenants=tenants)
 
 
-def _rescheduled(tenant: Tenant, slice_ms: Millis, *, migrates: bool) -> Tenant:
-    """Let the jobs of each queue take turns, of so long each, 0 for none; and migrate."""
+def _rescheduled(
+    tenant: Tenant, slice_ms: Millis, grow_ms: Millis, *, migrates: bool
+) -> Tenant:
+    """Let the jobs of each queue take turns, of so long each, 0 for none; migrate; and grow."""
+    wanted = slice_ms, migrates, grow_ms
     queues = tuple(
         queue
-        if (queue.time_slice_ms, queue.migrates) == (slice_ms, migrates)
-        else replace(queue, time_slice_ms=slice_ms, migrates=migrates)
+        if (queue.time_slice_ms, queue.migrates, queue.grow_ms) == wanted
+        else replace(queue, time_slice_ms=slice_ms, migrates=migrates, grow_ms=grow_ms)
         for queue in tenant.queues
     )
     return replace(tenant, queues=queues)

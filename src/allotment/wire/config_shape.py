@@ -415,6 +415,7 @@ class QueueShape(Shape):
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
     time_slice: Duration | None = Field(default=None, examples=["60s"])
     migrate: Truth = False
+    grow: Duration | None = Field(default=None, examples=["5min"])
     changes: list[QueueChangeShape] = Field(
         default=[], examples=["[{until: 2026-12-15, limit: {gpu: 8}}]"]
     )
@@ -422,6 +423,8 @@ class QueueShape(Shape):
 
     @model_validator(mode="after")
     def _sliced(self) -> "QueueShape":
+        if self.grow is not None and self.grow < SHORTEST_SLICE_MS:
+            raise Amiss("is too short", "write 1s or more; 5min is usual", ("grow",))
         if self.time_slice is None:
             return self
         if self.time_slice < SHORTEST_SLICE_MS:

@@ -11,7 +11,7 @@ from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
-OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice", "migrate"})
+OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice", "migrate", "grow"})
 """Keys that matter only in a leaf."""
 
 
@@ -34,11 +34,14 @@ class ReadQueues(msgspec.Struct):
                 yield (*self.places[name], key), message, "write it at those"
 
     def staying(self) -> Iterator[Finding]:
-        """Return a finding for each queue that is to migrate, where tenants have cells."""
+        """Return what queues are told in vain where tenants have cells: to migrate, to grow."""
         for queue in self.queues:
             if queue.migrates:
                 message = "has no effect: tenants have cells, and no gang moves within them"
                 yield (*self.places[queue.name], "migrate"), message, "take it out"
+            if queue.grow_ms:
+                message = "has no effect: tenants have cells, and no gang grows within them"
+                yield (*self.places[queue.name], "grow"), message, "take it out"
 
     def amiss(self, tenant: Tenant) -> Iterator[Finding]:
         """Return all contradictions, once the tenant is put together."""
@@ -102,6 +105,7 @@ def _queues(
         per_group=shape.per_group.amounts(),
         time_slice_ms=shape.time_slice or Millis(0),
         migrates=shape.migrate,
+        grow_ms=shape.grow or Millis(0),
     )
     for key, item in shape.queues.items():
         if item.parent:

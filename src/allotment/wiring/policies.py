@@ -5,7 +5,7 @@ from allotment.policies.estimates.promised import Promised
 from allotment.policies.named import FAIRNESS, ranking
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.placing.pack import Pack
-from allotment.policies.rescheduling.migrating import migrating
+from allotment.policies.rescheduling.growing import growing
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
 from allotment.policies.victims.least_lost import LeastLost
 
@@ -19,7 +19,7 @@ def policies() -> Policies:
         Pack(),
         LeastLost(),
         estimates=promised,
-        rescheduler=migrating,
+        rescheduler=growing,
         predicts=True,
         fairness=FAIRNESS,
         ranking=ranking(promised),

@@ -15,7 +15,7 @@ def changed(data: bytes, at_ms: int = 1) -> Changed:
 
 
 def steps_of(*told: tuple[int, bytes]) -> Steps:
-    steps = Steps(1)
+    steps = Steps(1, 1)
     for at_ms, data in told:
         found = read(changed(data))
         assert found is not None

@@ -28,7 +28,7 @@ TREE = """\
           dev:
       deep: {parent: x}
       x: {parent: research.dev, per_group: {gpu: 1}}
-      turns: {time_slice: 90s, migrate: true}
+      turns: {time_slice: 90s, migrate: true, grow: 5min}
       default:
 """
 
@@ -49,7 +49,13 @@ def test_queues_nest_and_may_name_their_parent() -> None:
         Queue("research.dev", parent="research"),
         Queue("research.dev.x", parent="research.dev", per_group=amounts({"gpu": 1000})),
         Queue("research.dev.x.deep", parent="research.dev.x"),
-        Queue("turns", rank=RankBy.ROUND_ROBIN, time_slice_ms=Millis(90_000), migrates=True),
+        Queue(
+            "turns",
+            rank=RankBy.ROUND_ROBIN,
+            time_slice_ms=Millis(90_000),
+            migrates=True,
+            grow_ms=Millis(300_000),
+        ),
         Queue("default"),
     )
 
@@ -113,6 +119,10 @@ def test_what_is_written_reads_back_the_same() -> None:
             "      a: {time_slice: 10ms}\n",
             "line 5: tenants.lab.queues.a.time_slice: is too short (write 1s or more; 60s is "
             "usual)",
+        ),
+        (
+            "      a: {grow: 10ms}\n",
+            "line 5: tenants.lab.queues.a.grow: is too short (write 1s or more; 5min is usual)",
         ),
         (
             "      a: {time_slice: 60s, rank: shortest}\n",

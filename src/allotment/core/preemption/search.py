@@ -41,15 +41,11 @@ Stands = Callable[[PreemptionPlan], bool]
 """Whether a place is still had by the same entitlement."""
 
 
-def _always(_: PreemptionPlan) -> bool:
-    return True
-
-
 def search(
     trial: Trial,
     candidates: Iterable[Candidate],
     fits: Fits,
-    stands: Stands = _always,
+    stands: Stands = lambda _: True,
     going: Iterable[Candidate] = (),
 ) -> PreemptionPlan | None:
     """Find a place that preempting some candidates makes, the first ones first; or None.

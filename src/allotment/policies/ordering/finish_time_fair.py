@@ -15,6 +15,7 @@ from allotment.core.gang import Standing
 from allotment.core.ports import Estimates
 from allotment.core.rank import Rank
 from allotment.model.quantity import Instant
+from allotment.policies.ordering.ran import ran_ms
 
 SCALE = 1_000_000
 """rho is compared in millionths."""
@@ -34,7 +35,7 @@ class FinishTimeFair:
         run_ms = self._estimates.run_ms(job)
         if not run_ms:
             return UNKNOWN
-        left = max(0, run_ms - job.ran_ms(now) + job.lost_ms)
+        left = max(0, run_ms - ran_ms(job, now) + job.lost_ms)
         rho = (now - job.submitted_at + left) * SCALE // run_ms
         anew = (now // self._every_ms + 1) * self._every_ms
         if job.runs and left:

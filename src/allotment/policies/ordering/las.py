@@ -18,6 +18,7 @@ from bisect import bisect_right
 from allotment.core.gang import Standing
 from allotment.core.rank import Rank, moving
 from allotment.model.quantity import DEVICE, Instant
+from allotment.policies.ordering.ran import ran_ms
 
 
 class LeastAttained:
@@ -32,7 +33,7 @@ class LeastAttained:
 
     def rank(self, job: Standing, now: Instant) -> Rank:
         milli = job.gpu_milli
-        attained = job.ran_ms(now) * milli
+        attained = ran_ms(job, now) * milli
         if job.since is None:
             return Rank((attained + self._lead_ms * DEVICE, job.submitted_at))
         return moving((), attained, milli if job.runs else 0, now)
@@ -58,7 +59,7 @@ class LeastAttainedInSteps:
         starved = self._starved_at(job)
         if job.since is None:
             return self._waiting(job, devices, starved, now)
-        served = job.ran_ms(now)
+        served = ran_ms(job, now)
         if starved is not None and starved <= job.since:
             served -= job.served_ms
         attained = served * devices

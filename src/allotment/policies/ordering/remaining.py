@@ -13,6 +13,7 @@ from allotment.core.gang import Standing
 from allotment.core.ports import Estimates
 from allotment.core.rank import Rank, moving
 from allotment.model.quantity import DEVICE, Instant
+from allotment.policies.ordering.ran import ran_ms
 from allotment.policies.ordering.sjf import UNKNOWN_MS
 
 
@@ -28,5 +29,5 @@ class LeastRemaining:
         if run_ms is None:
             return Rank((UNKNOWN_MS,))
         weight = max(1, job.gpu_milli // DEVICE) if self._by_service else 1
-        left = max(0, run_ms - job.ran_ms(now) + job.lost_ms)
+        left = max(0, run_ms - ran_ms(job, now) + job.lost_ms)
         return moving((), left * weight, -weight if job.runs else 0, now)

@@ -18,6 +18,7 @@ from allotment.core.gang import Standing
 from allotment.core.rank import Rank, moving
 from allotment.model.ids import JobId
 from allotment.model.quantity import SECOND, Instant
+from allotment.policies.ordering.ran import ran_ms
 
 APART_MS = 1_920 * SECOND
 _TIES = 1 << 60
@@ -46,11 +47,11 @@ class LeastSinceChange:
         ):
             return False
         self._counted_at = now
-        self._ran = {job.id: job.ran_ms(now) for job in jobs}
+        self._ran = {job.id: ran_ms(job, now) for job in jobs}
         return True
 
     def rank(self, job: Standing, now: Instant) -> Rank:
-        milli, ran = job.gpu_milli, job.ran_ms(now)
+        milli, ran = job.gpu_milli, ran_ms(job, now)
         since = self._head_ms + ran - self._ran.get(job.id, 0)
         had = since * milli * _TIES + ran * milli
         return moving((), had, milli * _TIES + milli if job.runs else 0, now)

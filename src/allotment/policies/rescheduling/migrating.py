@@ -168,7 +168,8 @@ class Migrating(InSlices):
     ) -> tuple[Slot, ...] | None:
         """Find a better place for a gang, if it loses little by going there."""
         look.seen.add(gang.id)
-        slots = None if gang.id in self.cluster.reserved else place_for(gang)
+        stays = gang.gauge is not None and gang.gauge.stays
+        slots = None if stays or gang.id in self.cluster.reserved else place_for(gang)
         if slots is None or self._types(slots) != self._types(gang.slots):
             return None
         if self._worth(gang, look.at):

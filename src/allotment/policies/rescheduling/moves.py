@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.plan import Evict
+from allotment.model.gains import Gain
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
-from allotment.model.quantity import Instant
+from allotment.model.quantity import Instant, Millis
 from allotment.policies.rescheduling.ports import Moving
 
 BetterPlace = Callable[[Gang], tuple[Slot, ...] | None]
@@ -33,7 +34,16 @@ def moves(
             slots = place_for(gang)
         if slots is not None and not cluster.barred(job, slots, now):
             promise = ReservedPlace(job, slots, gang.needs, gang.entitlement, (job,))
-            yield Evict(promise, (job,))
+            yield Evict(promise, (job,), gain=_gain(gang, now))
+
+
+def _gain(gang: Gang, now: Instant) -> Gain | None:
+    """Return what to compare with after a move: how fast a gang is now, if that is known."""
+    pace = gang.gauge.pace if gang.gauge is not None else None
+    if pace is None:
+        return None
+    cost = Millis(gang.standing.switch_ms + max(0, now - gang.saved_at))
+    return Gain(len(gang.slots), pace.rate, cost_ms=cost)
 
 
 def better_place(cluster: Cluster, gang: Gang, moving: Moving) -> tuple[Slot, ...] | None:
