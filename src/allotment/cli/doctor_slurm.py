@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,6 +16,7 @@ from allotment.model.engines import EngineSetup, EngineType, RestSetup
 from allotment.model.errors import BackendError
 
 if TYPE_CHECKING:
+    from allotment.backends.slurm.reservations import SlurmReservation
     from allotment.backends.slurm.settings import Partition
     from allotment.backends.slurm.told import SlurmNode
 
@@ -63,6 +64,7 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
             found += settings_findings(settings)
         partition = await slurm.partition(name)
         nodes = [node for node in await slurm.nodes() if name in node.partitions]
+        reserved = await slurm.reservations() if setup.reservation else ()
     except BackendError as error:
         place = f"engine {setup.name}: " if setup.name else ""
         advice = rest_advice(str(error)) if setup.rest else away_advice(str(error))
@@ -73,6 +75,7 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     if partition is None:
         return found
     found += [*node_findings(nodes), *_compared(folder, setup.name, nodes)]
+    found += reservation_findings(setup, reserved, {node.name for node in nodes})
     if setup.type is EngineType.PILOT:
         from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
 
@@ -83,6 +86,37 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     if setup.type is EngineType.SLURM:
         found.append(images_finding(setup))
     return [*found, await _from_inside(folder, setup)]
+
+
+def reservation_findings(
+    setup: EngineSetup, reserved: Sequence["SlurmReservation"], nodes: Collection[str]
+) -> Iterator[Finding]:
+    """Return whether the reservation that the configuration names is of use."""
+    name = setup.reservation
+    its = next((each for each in reserved if each.name == name), None)
+    if not name:
+        return
+    if its is None:
+        there = ", ".join(sorted(each.name for each in reserved)) or "none"
+        yield Finding(
+            "reservation", Level.WARN, f"Slurm has no reservation {name}; it has {there}",
+            f"Make it (scontrol create reservation reservationname={name} …), or correct "
+            "`reservation` under `engines`. Until then jobs run outside of it.",
+        )  # fmt: skip
+    elif nodes and not set(nodes).intersection(its.nodes):
+        yield Finding(
+            "reservation", Level.WARN, f"{name} has no node of partition {setup.partition}",
+            f"scontrol update reservationname={name} nodes=…",
+        )  # fmt: skip
+    elif its.is_maintenance:
+        yield Finding(
+            "reservation", Level.WARN,
+            f"{name} is for maintenance: while it lasts, its nodes take no new work here",
+            f"scontrol update reservationname={name} flags-=maint",
+        )  # fmt: skip
+    else:
+        mine = len(set(nodes).intersection(its.nodes))
+        yield Finding("reservation", Level.OK, f"{name}: {count(mine, 'node')}")
 
 
 def images_finding(setup: EngineSetup) -> Finding:

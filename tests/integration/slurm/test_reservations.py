@@ -140,6 +140,8 @@ def test_the_reservation_that_is_configured_is_for_all_jobs(open_slurm: Slurm) -
             limit, name = in_slurm(slurm, node)
             assert name == "for us"
             assert int(limit.partition(":")[0]) < 60
+            env = {"SLURM_CONF": str(slurm.conf)}
+            assert "for us: 2 nodes" in cluster.allot("doctor", env=env).stdout
         finally:
             cluster.down()
 

@@ -12,6 +12,8 @@ from allotment.backends.slurm.reservations import Calendar, Holder, Uses, reserv
 from allotment.backends.slurm.reservations import SlurmReservation as Kept
 from allotment.backends.slurm.rest_shapes import reservations_in
 from allotment.backends.slurm.settings import Partition
+from allotment.cli.doctor_finding import Level
+from allotment.cli.doctor_slurm import reservation_findings
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError
 from allotment.model.quantity import MINUTE, Millis, WallTime
@@ -204,3 +206,22 @@ def test_a_node_is_not_held_shortly_before_a_reservation_nor_in_it(
 ) -> None:
     book = calendar(kept("fans", begin, 40, "n1"), setup=PILOT)
     assert why in spell_of("n1", book, None, NOW).shut
+
+
+@pytest.mark.parametrize(
+    ("its", "level", "words"),
+    [
+        ((kept("mine", 0, 9, "n1", "n9"),), Level.OK, "mine: 1 node"),
+        ((kept("other", 0, 9, "n1"),), Level.WARN, "no reservation mine; it has other"),
+        ((), Level.WARN, "no reservation mine; it has none"),
+        ((kept("mine", 0, 9, "n9"),), Level.WARN, "mine has no node of partition main"),
+        ((kept("mine", 0, 9, "n1", flags=["MAINT"]),), Level.WARN, "mine is for maintenance"),
+    ],
+)
+def test_the_doctor_says_whether_the_reservation_that_is_named_is_of_use(
+    its: tuple[Kept, ...], level: Level, words: str
+) -> None:
+    setup = EngineSetup("gpus", EngineType.SLURM, "main", reservation="mine")
+    (finding,) = reservation_findings(setup, its, {"n1", "n2"})
+    assert (finding.level, words in finding.text) == (level, True), finding.text
+    assert not list(reservation_findings(SLURM, its, {"n1"}))
