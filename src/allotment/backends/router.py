@@ -5,7 +5,8 @@ whatever the configuration says of that node by then.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,6 +45,10 @@ from allotment.service.ports import (
     TaskUse,
 )
 from allotment.service.workspace import OwnDisks, Workspace
+
+NOT_THERE = frozenset({Code.NOT_SUPPORTED, Code.NOT_FOUND})
+"""How an engine refuses what is asked of an image that it does not keep."""
+T = TypeVar("T")
 
 
 class Router:
@@ -201,27 +206,33 @@ class Router:
         return await fetching[0].resolve_image(wish)
 
     async def inspect_image(self, wish: ImageWish) -> ImageView:
-        views = [await engine.inspect_image(wish) for engine in self._imaging()]
-        return next((view for view in views if not view.is_here), views[0])
+        return _least_there(await self._ask_each(lambda each: each.inspect_image(wish)))
 
     async def warm_image(self, wish: ImageWish) -> ImageView:
-        views = await gather_all([engine.warm_image(wish) for engine in self._imaging()])
-        return next((view for view in views if not view.is_here), views[0])
+        return _least_there(await self._ask_each(lambda each: each.warm_image(wish)))
 
     async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
-        return [row for each in self._imaging() for row in await each.image_rows(uid)]
+        found = await self._ask_each(lambda each: each.image_rows(uid))
+        return [row for rows in found for row in rows]
 
     async def remove_image(self, image: str) -> None:
-        refusals: list[Rejected] = []
-        engines = self._imaging()
-        for engine in engines:
-            try:
-                await engine.remove_image(image)
-            except Rejected as refusal:
-                refusals.append(refusal)
-        is_used = [each for each in refusals if each.code is Code.CONFLICT]
-        if is_used or len(refusals) == len(engines):
-            raise (*is_used, *refusals)[0]
+        await self._ask_each(lambda each: each.remove_image(image))
+
+    async def _ask_each(self, ask: Callable[[Imaging], Coroutine[Any, Any, T]]) -> list[T]:
+        """Return what engines with images answer, but those that keep none, or not this one.
+
+        Raises Rejected.
+        """
+        calls = [ask(engine) for engine in self._imaging()]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        refusals = [each for each in answers if isinstance(each, BaseException)]
+        for each in refusals:
+            if not (isinstance(each, Rejected) and each.code in NOT_THERE):
+                raise each
+        found = [each for each in answers if not isinstance(each, BaseException)]
+        if not found:
+            raise refusals[0]
+        return found
 
     def _fetching(self, named: str = "") -> list[Imaging]:
         """Return those of the engines for a job that fetch images by us: each has a store."""
@@ -305,3 +316,8 @@ class Router:
             return [owner]
         engines = list(self._engines.values())
         return [engine for engine in engines if await engine.observe([key])] or engines
+
+
+def _least_there(views: Sequence[ImageView]) -> ImageView:
+    """Return the view with most to fetch: an image is here once all engines have it."""
+    return max(views, key=lambda view: (not view.is_here, view.to_fetch))

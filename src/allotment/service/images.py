@@ -72,7 +72,12 @@ class Images:
         if not spec.image or not isinstance(self._backend, Imaging) or "@" not in spec.image:
             return ""  # Another engine fetches it by itself.
         wish = image_wish(spec, await self._account(owner))
-        view = await self._backend.inspect_image(wish)
+        try:
+            view = await self._backend.inspect_image(wish)
+        except Rejected as refusal:
+            if refusal.code is not Code.NOT_SUPPORTED:
+                raise
+            return ""  # Images are kept by something else there.
         return view.plan() if not view.is_here else ""
 
     def _engine(self) -> Imaging:

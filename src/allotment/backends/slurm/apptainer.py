@@ -86,9 +86,10 @@ class ApptainerImages:
         """Return the name with its present digest. Raises Rejected."""
         return await self._asking().resolve(wish)
 
-    async def inspect(self, wish: ImageWish) -> ImageView:
-        """Return what an image consists of. Raises Rejected."""
-        return await self._asking().inspect(wish)
+    async def inspect(self) -> ImageView:
+        """Raise Rejected: how much of it is in the user's cache, nobody else knows."""
+        self._asking()
+        _not_ours("To see what is in yours: apptainer cache list")
 
     async def warm(self, wish: ImageWish) -> ImageView:
         """Raise Rejected: a node fetches when a task starts."""

@@ -411,8 +411,8 @@ class SlurmBackend:
     async def resolve_image(self, wish: ImageWish) -> str:
         return await self._images.resolve(wish)
 
-    async def inspect_image(self, wish: ImageWish) -> ImageView:
-        return await self._images.inspect(wish)
+    async def inspect_image(self, wish: ImageWish) -> ImageView:  # noqa: ARG002
+        return await self._images.inspect()
 
     async def warm_image(self, wish: ImageWish) -> ImageView:
         return await self._images.warm(wish)

@@ -1,0 +1,92 @@
+"""What several engines answer together about images: each has a store of its own, or none."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from allotment.backends.fake import FakeBackend
+from allotment.backends.router import Router
+from allotment.model.engines import Ability
+from allotment.model.errors import Code, Rejected
+from allotment.service.image_view import ImageRow, ImageView
+from allotment.service.ports import ImageWish
+
+WISH = ImageWish("h/bb:1", "ann", "/home/ann")
+
+
+class Keeps(FakeBackend):
+    """Has an image, or refuses all that is asked of it by a code."""
+
+    def __init__(self, to_fetch: int = 0, refuses: Code | None = None) -> None:
+        super().__init__()
+        self.abilities = self.abilities | {Ability.IMAGES}
+        self._to_fetch, self._refuses = to_fetch, refuses
+        self.removed: list[str] = []
+
+    def _check(self) -> None:
+        if self._refuses is not None:
+            raise Rejected(self._refuses, f"It says {self._refuses}.")
+
+    async def resolve_image(self, wish: ImageWish) -> str:
+        return f"{wish.reference}@{self._to_fetch}"
+
+    async def inspect_image(self, wish: ImageWish) -> ImageView:
+        self._check()
+        return ImageView(wish.reference, "", not self._to_fetch, (), self._to_fetch)
+
+    async def warm_image(self, wish: ImageWish) -> ImageView:
+        return await self.inspect_image(wish)
+
+    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+        self._check()
+        return [ImageRow("h/bb:1", "", 1, 1, uid or 0, in_use=False)]
+
+    async def remove_image(self, image: str) -> None:
+        self._check()
+        self.removed.append(image)
+
+
+def together(*engines: FakeBackend) -> Router:
+    return Router({f"e{n}": engine for n, engine in enumerate(engines)}, lambda: ())
+
+
+ELSEWHERE = Keeps(refuses=Code.NOT_SUPPORTED)
+
+
+def test_an_image_is_here_once_all_engines_that_keep_images_have_it() -> None:
+    for ask in (Router.inspect_image, Router.warm_image):
+        router = together(Keeps(), FakeBackend(), Keeps(7), ELSEWHERE)
+        assert asyncio.run(ask(router, WISH)).to_fetch == 7
+        assert asyncio.run(ask(together(Keeps(), ELSEWHERE), WISH)).is_here
+
+
+def test_what_all_engines_keep_is_listed() -> None:
+    rows = asyncio.run(together(Keeps(), ELSEWHERE, Keeps()).image_rows(None))
+    assert len(rows) == 2
+
+
+def test_an_image_is_removed_wherever_it_is() -> None:
+    one, other = Keeps(), Keeps()
+    router = together(one, Keeps(refuses=Code.NOT_FOUND), other)
+    asyncio.run(router.remove_image("h/bb:1"))
+    assert one.removed == other.removed == ["h/bb:1"]
+
+
+@pytest.mark.parametrize("code", [Code.NOT_FOUND, Code.NOT_SUPPORTED])
+def test_what_no_engine_does_is_refused(code: Code) -> None:
+    with pytest.raises(Rejected, match=f"It says {code}"):
+        asyncio.run(together(Keeps(refuses=code), FakeBackend()).remove_image("h/bb:1"))
+
+
+def test_what_keeps_one_engine_from_it_is_told_whatever_others_say() -> None:
+    router = together(Keeps(), Keeps(refuses=Code.CONFLICT))
+    with pytest.raises(Rejected, match="It says conflict"):
+        asyncio.run(router.remove_image("h/bb:1"))
+
+
+def test_the_engine_of_a_job_resolves_its_image() -> None:
+    router = together(Keeps(1), Keeps(2), FakeBackend())
+    asked = [ImageWish("i", "ann", "/h", engine=name) for name in ("", "e0", "e1", "e2")]
+    found = [asyncio.run(router.resolve_image(wish)) for wish in asked]
+    assert found == ["i@1", "i@1", "i@2", "i"]
