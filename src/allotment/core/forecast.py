@@ -80,7 +80,7 @@ class Forecast:
         ends = [end for end, _ in self._ends_apart()]
         if (end := self._ends.next_end(self._now, self._left_out)) is not None:
             ends.append(end)
-        return Instant(max(self._now + 1, min(ends))) if ends else None
+        return Instant(min(ends)) if ends else None
 
     @cached_property
     def _left_out(self) -> Set[JobId]:

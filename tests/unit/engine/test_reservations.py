@@ -524,3 +524,11 @@ def test_a_queue_is_named_with_its_tenant(name: str) -> None:
     world = Timed(counted())
     with pytest.raises(Rejected, match="names no queue"):
         world.reserve(1, 1, 0, queues=(name,))
+
+
+@pytest.mark.parametrize(("span", "kept"), [(-1, -1), (0, 0), (1, MINUTE), (MINUTE, MINUTE)])
+def test_for_how_long_a_job_runs_is_known_in_whole_minutes(span: int, kept: int) -> None:
+    there = Reservations([a_span("w", 100, 200, 0, users=("ann",)), a_span("v", 1, 2, 0)])
+    shape = there.shaped(a_shape(1), "ann", span)
+    assert (shape.span_ms, shape.enters) == (kept, ("w",))
+    assert Reservations().shaped(a_shape(1), "ann", span) == a_shape(1)

@@ -3,7 +3,7 @@
 import pytest
 
 from allotment.engine.lost import lost_cells
-from allotment.explain.lost_cells import Loss, free_if, lacking
+from allotment.explain.lost_cells import Loss, free_if, lacking, losses
 from allotment.model import commands as c
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.health import RULES, HealthReport, Source
@@ -139,3 +139,26 @@ def test_free_cells_are_counted_as_the_book_counts_them(rack: Rack) -> None:
     assert rack.state.cluster.cells is not None
     (space,) = rack.state.cluster.cells.spaces
     assert free_if(space, space.broken) == space.count
+
+
+def test_cells_that_broke_and_cells_that_are_missing_count_together() -> None:
+    rack = Rack(a_rack(owns("vision", ("host", 2))))
+    job = rack.submit(a_job().gpus(4))
+    rack.cycle()
+    rack.runs(job)
+    held = rack.state.cluster.gangs[job].slots[0].node
+    rack.breaks(held, 3)
+    rack.breaks(1 - held, 0)
+    loss = rack.lost()["vision", "host"]
+    assert (len(loss.broken), loss.missing, loss.count) == (1, 1, 2)
+
+
+def test_where_times_are_not_asked_for_none_is_told(rack: Rack) -> None:
+    rack.breaks(0, 0)
+    rack.breaks(1, 0)
+    cells = rack.state.cluster.cells
+    assert cells is not None
+    found = losses(cells, None)
+    assert [(loss.tenant, loss.type, loss.missing) for loss in found] == [("vision", "host", 1)]
+    assert {loss.since for loss in found} == {0}
+    assert {loss.since for loss in losses(cells, {})} == {0}
