@@ -238,3 +238,18 @@ def free_then(cluster: Cluster, job: Standing, ends: Mapping[JobId, int], at: in
         if node.id not in shut and cluster.ledger.books[node.id].open
         for device in node.devices
     )
+
+
+@given(predicted=st.sampled_from([-1, 0, 5]), limit=st.sampled_from([-1, 0, 5]))
+def test_only_what_is_predicted_and_has_no_limit_is_a_guess(predicted: int, limit: int) -> None:
+    ends = Ends(Known(lambda _: 10))
+    standing = replace(a_standing(1), predicted_ms=Millis(predicted), limit_ms=Millis(limit))
+    gang = a_gang(standing)
+    ends.enter(gang)
+    is_guess = predicted >= 0 and limit < 0
+    assert ends.next_guess() == (11 if is_guess else None)
+    assert ends.outlived(Instant(10)) is False
+    assert ends.outlived(Instant(11)) is is_guess
+    assert ends.of(JobId(1), Instant(11)) == (21 if is_guess else 12)
+    ends.leave(gang)
+    assert ends.next_guess() is None

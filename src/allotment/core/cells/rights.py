@@ -171,9 +171,7 @@ def quota_for(
     holding = holdings.get(chain)
     if holding is None:
         return ()
-    levels = {cell[0] for cell in holding.bound} | {
-        level for level, count in holding.unbound.items() if count > 0
-    }
+    levels = {cell[0] for cell in holding.bound} | holding.unbound.keys()
     kinds = [cells.chains[chain].names[level] for level in sorted(levels)]
     for kind in kinds:
         if not objection(cells, tenant, pin, slots, needs, (kind,)):
