@@ -605,3 +605,26 @@ def test_who_has_of_a_part_what_the_poorest_machine_lacks_altogether_borrows() -
     world.do(c.ApplyConfig(on_machines((1000, 80), (0, 80))))
     world.cycle()
     assert grounds(world, job) is BORROWED
+
+
+@pytest.mark.parametrize(("disk", "by"), [(400, OWN), (399, BORROWED)])
+def test_what_a_suspended_job_keeps_counts_where_a_guarantee_is_cut(
+    disk: int, by: Entitlement
+) -> None:
+    world = World(HALVES)
+    job = suspended(world, a_job_with("disk", 0.4))
+    world.do(c.ApplyConfig(two(of(disk, 320), of(500, 320))))
+    assert grounds(world, job) is by
+
+
+def test_in_cells_what_a_suspended_job_keeps_is_on_sufferance_where_a_guarantee_is_cut() -> (
+    None
+):
+    world = in_hosts(1, 1, 0)
+    job = suspended(world, a_large_job("disk", "a"))
+    tenants = tuple(
+        msgspec.structs.replace(tenant, guaranteed=of(700, 640, 8))
+        for tenant in world.state.config.tenants
+    )
+    world.do(c.ApplyConfig(msgspec.structs.replace(world.state.config, tenants=tenants)))
+    assert grounds(world, job) is OWN
