@@ -161,3 +161,26 @@ def test_a_ring_goes_over_nodes_with_disks_of_their_own() -> None:
             assert all(f"rank {rank} of 4" in said for rank in range(4))
         finally:
             cluster.down()
+
+
+def test_an_evicted_job_saves_on_all_nodes_within_its_grace(cluster: Piloted) -> None:
+    """The task on the other node, which gets the signal too, stays until its ranks have."""
+    script = cluster.state.parent / "saving"
+    script.write_text(
+        "#!/bin/sh\n"
+        "trap 'sleep 1; echo saved on $ALLOT_NODE; exit 0' USR1\n"
+        "echo up on $ALLOT_NODE\n"
+        "while :; do sleep 0.1; done\n"
+    )
+    script.chmod(0o755)
+    spec = ring(str(script)) | {"checkpoint": {"signal": "USR1", "grace": "30s"}}
+    job = cluster.submit(spec)
+    until(lambda: said_by(cluster, job).count("up on n2") == 2, "all ranks")
+    words = ("--node", "n1", "--node", "n2", "--for", "1h", "--evict")
+    assert cluster.allot("reserve", "fans", *words).returncode == 0
+    try:
+        until(lambda: cluster.job(job)["row"]["state"] == "queued", "it to be evicted")
+        said = said_by(cluster, job)
+        assert [said.count(f"saved on {node}") for node in ("n1", "n2")] == [2, 2]
+    finally:
+        cluster.allot("unreserve", "fans")
