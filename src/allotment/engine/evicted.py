@@ -20,6 +20,9 @@ def for_whom(state: State, job: JobRecord, found: Diagnosis | None) -> Diagnosis
 
 def evicted_for(state: State, job: JobRecord) -> str:
     """Return for which job another was evicted, in a sentence; '' if that is not known."""
+    shrink = job.attempts[-1].shrink if job.attempts else None
+    if shrink is not None and shrink.wanted_by is None:
+        return "With more tasks its job was slower, so it goes on without this one."
     wanted_by = _wanted_by(job.attempts[-1]) if job.attempts else None
     other = state.jobs.get(wanted_by) if wanted_by is not None else None
     if other is None:
@@ -31,16 +34,8 @@ def evicted_for(state: State, job: JobRecord) -> str:
         return f"Its turn was over, and job {other.id} of its queue had its own."
     if _ranks_displace(state):
         return f"Its place went to job {other.id}, which comes before it in the job order."
-    if mine.tenant != theirs.tenant and job.attempts[-1].suspended_at:
-        return (
-            "It was suspended, and what it kept of its machine was reclaimed for "
-            f"job {other.id} of {theirs.tenant}."
-        )
     if mine.tenant != theirs.tenant:
-        return (
-            f"It borrowed, and tenant {theirs.tenant} reclaimed its guarantee for "
-            f"job {other.id}."
-        )
+        return _reclaimed(job.attempts[-1], other)
     if _is_more_urgent(theirs, mine):
         return f"A more urgent job of its own tenant got its place: job {other.id}."
     queue = _of_queue(theirs, mine)
@@ -84,6 +79,17 @@ def _is_more_urgent(theirs: JobSpec, mine: JobSpec) -> bool:
 def _of_queue(theirs: JobSpec, mine: JobSpec) -> str:
     """Name the queue of the other job, if it is another one."""
     return f" of queue {theirs.queue}" if theirs.queue != mine.queue else ""
+
+
+def _reclaimed(attempt: AttemptRecord, other: JobRecord) -> str:
+    """Return what another tenant reclaimed for a job of its own."""
+    tenant = other.spec.tenant
+    if attempt.suspended_at:
+        return (
+            "It was suspended, and what it kept of its machine was reclaimed for "
+            f"job {other.id} of {tenant}."
+        )
+    return f"It borrowed, and tenant {tenant} reclaimed its guarantee for job {other.id}."
 
 
 def _for_itself(attempt: AttemptRecord) -> str:

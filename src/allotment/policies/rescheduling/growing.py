@@ -18,7 +18,7 @@ Bad at: jobs that ask for a fixed number of tasks; a gang whose first minutes ar
 rest.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -186,8 +186,8 @@ class Growing:
         if self._idle.note(self.cluster.ledger.whole_free, now):
             self.order.changed = True
 
-    def reaches(self, at: Key, now: Instant) -> bool:
-        return self.inner.reaches(at, now) or self._lends()
+    def reach(self, now: Instant) -> Callable[[Key], bool]:
+        return (lambda _: True) if self._lends() else self.inner.reach(now)
 
     def deals(self, gang: Gang) -> bool:
         return self.inner.deals(gang)
