@@ -13,7 +13,7 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.amounts import JOBS
 from allotment.model.ids import JobId, NodeId
-from allotment.model.ledger import Slot
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import MINUTE, SECOND
 from allotment.model.reasons import StopCause
@@ -265,3 +265,14 @@ def test_what_an_evicted_task_is_told_names_the_job() -> None:
     assert named == replace(evicted, cause="A better place became free, and it goes on there.")
     assert for_whom(world.state, record, FAILED) == FAILED
     assert for_whom(world.state, record, None) is None
+
+
+def test_the_committer_refuses_a_move_to_another_entitlement() -> None:
+    world, job = lone_and_fuller()
+    world.all_save()
+    world.wait(SECOND)
+    cluster = world.state.cluster
+    gang, there = cluster.gangs[job], (Slot(NodeId(0), (0,)),)
+    place = ReservedPlace(job, there, gang.needs, Entitlement.OPPORTUNISTIC, (job,))
+    made = Evict(place, (job,))
+    assert refusal(cluster, made, world.now) == "a move concerns no other gang"
