@@ -401,6 +401,7 @@ class SlurmBackend:
         number = row.id if row else record.job
         if number and (row is None or row.state in WAITS) and not self._sign(key):
             await self._cancel(number)
+            self._asked = 0.0  # Ask soon: of what never began Slurm alone tells the end.
 
     async def freeze(self, key: TaskKey) -> None:
         """Do nothing: a backend without this ability is never asked."""
