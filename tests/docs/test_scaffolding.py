@@ -42,3 +42,11 @@ def test_every_make_target_has_a_line_of_help() -> None:
     ).stdout
     assert targets
     assert set(targets) == {line.split()[0] for line in shown.splitlines()}
+
+
+def test_every_decision_has_a_number_of_its_own_and_says_it() -> None:
+    pages = sorted((ROOT / "docs" / "adr").glob("*.md"))
+    numbers = [page.name.partition("-")[0] for page in pages]
+    assert len(set(numbers)) == len(numbers)
+    for number, page in zip(numbers, pages, strict=True):
+        assert page.read_text(encoding="utf-8").startswith(f"# {number}: "), page.name
