@@ -59,6 +59,7 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
     spec = with_requirements(with_absolute_paths(spec, folder), folder)
     if (
         job.warnings
+        and not job.held
         and spec == job.spec
         and not (spec.secrets or spec.batch or spec.code or spec.environment or grid)
     ):

@@ -4,13 +4,15 @@ The first port is the rendezvous (MASTER_PORT). Then one for each task whose job
 roles that TensorFlow names, for TF_CONFIG. Then those the roles ask for, task by task.
 """
 
-from allotment.model.spec import JobSpec
+from allotment.model.spec import Dialect, JobSpec
 
 TF_ROLES = frozenset({"chief", "master", "ps", "worker", "evaluator"})
 
 
 def has_tf_roles(spec: JobSpec) -> bool:
     """Whether the roles make a TensorFlow cluster."""
+    if spec.dialect is Dialect.TF_JOB:
+        return spec.task_count > 1
     return len(spec.roles) > 1 and all(role.name in TF_ROLES for role in spec.roles)
 
 

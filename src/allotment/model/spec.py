@@ -177,6 +177,15 @@ class Dialect(StrEnum):
     CLASSIC = "classic"
     SLURM = "slurm"
     LSF = "lsf"
+    PYTORCH_JOB = "pytorchjob"
+    TF_JOB = "tfjob"
+    MPI_JOB = "mpijob"
+    BATCH_JOB = "k8s-job"
+    """Kubernetes' own."""
+
+
+MPI_SLOTS = "OMPI_MCA_orte_set_default_slots"
+"""The variable with which an MPIJob says how many ranks a worker has."""
 
 
 class Mpi(StrEnum):

@@ -18,6 +18,7 @@ from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, Mpi, TaskR
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
+from allotment.service.operator_env import operator_env, slots_of
 from allotment.service.ports import (
     Binding,
     DataMount,
@@ -234,6 +235,7 @@ def task_env(
         **_nics(attempt, index, nodes),
         **(_tf_config(spec, attempt, index, nodes) if has_tf_roles(spec) else {}),
         **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
+        **operator_env(job, index, nodes, folders.hostfile(job.id, attempt.no)),
         **dict(spec.env),
         **dict(spec.secrets),
         **_of_packages(spec, folders),
@@ -245,10 +247,10 @@ def task_env(
 def hostfile(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> str:
     """Return the MPI host file: a line for each node, with as many slots as it has tasks."""
     counts: dict[str, int] = {}
-    each = spec.batch.tasks if spec.batch is not None else 1
-    for slot in attempt.slots[: attempt.staying]:
+    for index, slot in enumerate(attempt.slots[: attempt.staying]):
         address = nodes[slot.node].address
-        counts[address] = counts.get(address, 0) + each
+        if slots := slots_of(spec, index):
+            counts[address] = counts.get(address, 0) + slots
     return "".join(f"{address} slots={count}\n" for address, count in counts.items())
 
 

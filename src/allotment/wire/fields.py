@@ -172,7 +172,7 @@ def read_mpi(value: object) -> Mpi:
 def read_dialect(value: object) -> Dialect:
     """Read which form's extra variables the tasks get."""
     if value not in tuple(Dialect):
-        raise not_a("native, classic, slurm or lsf", value)
+        raise not_a(" or ".join((", ".join(list(Dialect)[:-1]), list(Dialect)[-1])), value)
     return Dialect(str(value))
 
 

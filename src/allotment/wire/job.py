@@ -5,6 +5,7 @@ Parsers are imported when first used: a command that reads no job does not pay f
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 from allotment.model.errors import BadInput, Problem
 from allotment.model.spec import JobSpec
@@ -51,6 +52,10 @@ def read_job(
         wish = batch or BatchWish()
         return read_script(text, source, wish.by, wish.options, wish.ignored)
     tree, problems = tree_of(text, source, as_json=form is Form.CLASSIC)
+    if form is Form.AUTO and _is_foreign(tree):
+        from allotment.wire.foreign.kinds import read_foreign
+
+        return read_foreign(plain_of(tree), tree, source, problems)
     if form is Form.CLASSIC or (form is Form.AUTO and _is_classic(tree, source)):
         from allotment.wire.job_classic import read_classic
 
@@ -120,6 +125,11 @@ def job_schema() -> dict[str, object]:
     from allotment.wire.job_shape import job_schema as schema
 
     return schema()
+
+
+def _is_foreign(tree: Tree) -> TypeGuard[Table]:
+    """Whether a file is an object of Kubernetes."""
+    return isinstance(tree, Table) and {"apiVersion", "kind"} <= tree.entries.keys()
 
 
 def _is_classic(tree: Tree, source: str) -> bool:

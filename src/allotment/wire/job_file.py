@@ -30,8 +30,9 @@ class Form(StrEnum):
     """How a job is written."""
 
     AUTO = "auto"
-    """Slurm or LSF when it is a script with their directives, classic when it has `taskRoles`
-    or `jobName` at the top, native otherwise."""
+    """Slurm or LSF when it is a script with their directives, an object of Kubernetes when it
+    has `apiVersion` and `kind`, classic when it has `taskRoles` or `jobName` at the top,
+    native otherwise."""
     NATIVE = "native"
     CLASSIC = "classic"
     SLURM = "slurm"

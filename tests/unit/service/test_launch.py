@@ -1,6 +1,7 @@
 """What a task is given to run with."""
 
 import json
+from pathlib import Path
 
 import msgspec
 
@@ -11,6 +12,7 @@ from allotment.model.quantity import GIB, MIB, Resources
 from allotment.model.spec import Dialect, JobSpec, Port, TaskRole
 from allotment.service.launch import Account, Folders, gang_launch, hostfile, task_env
 from allotment.service.ports import Binding
+from allotment.wire.job import read_job
 from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -184,3 +186,51 @@ def test_a_task_is_told_the_network_cards_nearest_to_its_devices() -> None:
 def test_without_cards_in_the_configuration_the_libraries_choose_themselves() -> None:
     (task,) = envs(a_job().gpus(1).spec())
     assert "NCCL_IB_HCA" not in task
+
+
+# ── jobs written for operators of Kubernetes ────────────────────────────────────────────
+
+
+def foreign(name: str) -> JobSpec:
+    path = Path(__file__).parents[2] / "fixtures" / "foreign" / f"{name}.yaml"
+    spec = read_job(path.read_bytes(), source=name).spec
+    return msgspec.structs.replace(spec, tenant="vision", image="")
+
+
+def test_a_pytorch_job_is_told_what_its_operator_would_tell() -> None:
+    tasks = envs(foreign("pytorch"))
+    assert [t["RANK"] for t in tasks] == [t["PET_NODE_RANK"] for t in tasks] == ["0", "1"]
+    for task in tasks:
+        assert task["WORLD_SIZE"] == "4"
+        assert task["PET_MASTER_ADDR"] == task["MASTER_ADDR"]
+        assert task["PET_MASTER_PORT"] == task["MASTER_PORT"]
+
+
+def test_a_tf_job_of_one_role_has_its_cluster_too() -> None:
+    spec = foreign("tf")
+    only = msgspec.structs.replace(spec, roles=spec.roles[:1])
+    told = [json.loads(task["TF_CONFIG"]) for task in envs(only)]
+    assert [each["task"] for each in told] == [
+        {"type": "worker", "index": 0},
+        {"type": "worker", "index": 1},
+    ]
+    assert len({*told[0]["cluster"]["worker"]}) == 2
+    assert [sorted(json.loads(task["TF_CONFIG"])["cluster"]) for task in envs(spec)] == [
+        ["ps", "worker"]
+    ] * 3
+
+
+def test_the_host_file_of_an_mpi_job_lists_its_workers() -> None:
+    spec = foreign("mpi")
+    world, job = placed(spec, nodes=2, devices=1)
+    nodes = world.state.cluster.nodes
+    # Both nodes of this world have one address; the launcher's task has no slot.
+    assert hostfile(spec, job.attempts[-1], nodes) == "127.0.0.1 slots=4\n"
+    first, second, _ = envs(spec, nodes=2, devices=1)
+    assert (first["K_MPI_JOB_ROLE"], second["K_MPI_JOB_ROLE"]) == ("launcher", "worker")
+    assert first["OMPI_MCA_orte_default_hostfile"] == first["ALLOT_HOSTFILE"]
+
+
+def test_a_pod_of_a_job_knows_its_index() -> None:
+    (task,) = envs(foreign("job"))
+    assert task["JOB_COMPLETION_INDEX"] == "0"

@@ -1,0 +1,292 @@
+"""A pod template: the one container of a task, and what of its pod has a meaning here."""
+
+import re
+from decimal import Decimal
+
+import msgspec
+
+from allotment.wire.foreign.fields import READ, Fields, Map, Refused, Remarks, Unused
+from allotment.wire.text import shown
+from allotment.wire.tree import Place, Plain
+
+SHARED = "put what it has on a disk that an administrator names under engines, `volumes`"
+ALONE = Refused("adds to the one container that a task is", "keep one container")
+TOOLS = Refused("is done by no engine here", "take it out; exit codes and limits end a task")
+OTHERS = Unused("the configuration of the cluster says who may use which nodes")
+WHO = Unused("a job runs as the user who submits it")
+ACCOUNT = Refused("gives it an account of the cluster, which jobs do not get", "take it out")
+NODES = Refused(
+    "chooses nodes, and a job says what it needs",
+    "take it out; `within` and `resources.gpu_type` of a job file choose nodes",
+)
+
+TEMPLATE: Fields = {"metadata": READ, "spec": READ}
+META: Fields = {
+    "name": Unused("tasks are named by their job"),
+    "namespace": Unused("jobs are where their engine has them"),
+    "labels": Unused("they are of the pod, and a job's own count"),
+    "annotations": READ,
+    "creationTimestamp": Unused("it says nothing of the job"),
+}
+POD: Fields = {
+    "containers": READ,
+    "nodeSelector": READ,
+    "volumes": READ,
+    "restartPolicy": READ,
+    "terminationGracePeriodSeconds": READ,
+    "activeDeadlineSeconds": READ,
+    "schedulerName": Unused("Allotment places it"),
+    "hostNetwork": Unused("tasks are on the network of their nodes anyway"),
+    "dnsPolicy": Unused("tasks are on the network of their nodes"),
+    "enableServiceLinks": Unused("tasks get no variables of services"),
+    "automountServiceAccountToken": Unused("jobs get no account of the cluster"),
+    "tolerations": OTHERS,
+    "securityContext": WHO,
+    "imagePullSecrets": Unused(
+        "images are pulled as the engine may; `allot image login` is for others"
+    ),
+    "shareProcessNamespace": Unused("a task has one container"),
+    "subdomain": Unused("tasks find each other by MASTER_ADDR and the host file"),
+    "hostname": Unused("tasks find each other by MASTER_ADDR and the host file"),
+    "initContainers": ALONE,
+    "ephemeralContainers": ALONE,
+    "affinity": NODES,
+    "topologySpreadConstraints": NODES,
+    "nodeName": NODES,
+    "serviceAccountName": ACCOUNT,
+    "serviceAccount": ACCOUNT,
+    "priorityClassName": Refused(
+        "is a class of the cluster", "write it as a number: --set priority=500"
+    ),
+    "priority": Refused("is of the cluster", "--set priority=500 sets the job's own"),
+    "runtimeClassName": Refused("is a class of the cluster", "take it out"),
+    "resourceClaims": Refused("asks for devices in a way that no engine here has"),
+    "hostIPC": Refused("opens what is the node's own", "take it out"),
+    "hostPID": Refused("opens what is the node's own", "take it out"),
+}
+CONTAINER: Fields = {
+    "name": READ,
+    "image": READ,
+    "command": READ,
+    "args": READ,
+    "env": READ,
+    "workingDir": READ,
+    "resources": READ,
+    "volumeMounts": READ,
+    "imagePullPolicy": Unused("an engine pulls what it does not have"),
+    "ports": Unused("tasks are on the network of their nodes; MASTER_PORT is a free port"),
+    "securityContext": WHO,
+    "terminationMessagePath": Unused("logs tell why a task ended"),
+    "terminationMessagePolicy": Unused("logs tell why a task ended"),
+    "stdin": Unused("tasks have no input"),
+    "tty": Unused("tasks have no terminal; `allot exec` opens one"),
+    "envFrom": Refused(
+        "is an object of a cluster", "write the variables under env; secrets by --set"
+    ),
+    "livenessProbe": TOOLS,
+    "readinessProbe": TOOLS,
+    "startupProbe": TOOLS,
+    "lifecycle": TOOLS,
+    "volumeDevices": Refused("mounts what is not there", SHARED),
+    "restartPolicy": ALONE,
+}
+RESOURCES: Fields = {
+    "limits": READ,
+    "requests": READ,
+    "claims": Refused("asks for devices in a way that no engine here has"),
+}
+VARIABLE: Fields = {"name": READ, "value": READ, "valueFrom": READ}
+GPUS = frozenset({
+    "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe",
+    "habana.ai/gaudi", "huawei.com/Ascend910", "aws.amazon.com/neuron", "google.com/tpu",
+})  # fmt: skip
+AMOUNTS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "disk"}
+ARCH, SYSTEM, PRODUCT = "kubernetes.io/arch", "kubernetes.io/os", "nvidia.com/gpu.product"
+AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
+UNITS = {
+    "m": Decimal("0.001"), "": Decimal(1), "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
+    "P": 10**15, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
+}  # fmt: skip
+NAMED = re.compile(r"\$(\$)?\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a pod template says of a task."""
+
+    image: str = ""
+    command: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    workdir: str = ""
+    resources: Map = {}
+    arch: str = ""
+    restarts: str = ""
+    grace_s: int | None = None
+    most_s: int | None = None
+
+
+def read_template(template: Plain, place: Place, told: Remarks, usual: tuple[str, ...]) -> Task:
+    """Read a pod template. `usual` is the command of a container that names none."""
+    both = told.map(template, place, TEMPLATE)
+    meta = told.map(both.get("metadata"), (*place, "metadata"), META)
+    for name in told.map(meta.get("annotations"), (*place, "metadata", "annotations")):
+        if name != "sidecar.istio.io/inject":  # says that there is to be none
+            told.warn((*place, "metadata", "annotations", name), "is not used")
+    at = (*place, "spec")
+    spec = told.map(both.get("spec"), at, POD)
+    mounted = _volumes(spec.get("volumes"), (*at, "volumes"), told)
+    containers = told.items(spec.get("containers"), (*at, "containers"))
+    if len(containers) != 1:
+        told.refuse((*at, "containers"), "must be one: that is what a task runs")
+        return Task()
+    task = _container(containers[0], (*at, "containers", 0), told, usual, mounted)
+    chosen, arch = _chosen(spec.get("nodeSelector"), (*at, "nodeSelector"), told)
+    grace, most = spec.get("terminationGracePeriodSeconds"), spec.get("activeDeadlineSeconds")
+    return msgspec.structs.replace(
+        task,
+        arch=arch,
+        resources={**task.resources, **chosen},
+        restarts=told.text(spec.get("restartPolicy"), (*at, "restartPolicy")),
+        grace_s=None if grace is None else told.number(grace, (*at, GRACE), 30),
+        most_s=None
+        if most is None
+        else told.number(most, (*at, "activeDeadlineSeconds"), 1, 1),
+    )
+
+
+GRACE = "terminationGracePeriodSeconds"
+
+
+def _volumes(value: Plain, place: Place, told: Remarks) -> frozenset[str]:
+    """Return the volumes that a task has anyway: memory for `/dev/shm`. Others are refused."""
+    there: set[str] = set()
+    for number, each in enumerate(told.items(value, place)):
+        volume = told.map(each, (*place, number))
+        name = volume.get("name")
+        if isinstance(name, str) and set(volume) == {"name", "emptyDir"}:
+            there.add(name)
+        else:
+            told.refuse((*place, number), "is a volume of a cluster", SHARED)
+    return frozenset(there)
+
+
+def _container(
+    value: Plain, place: Place, told: Remarks, usual: tuple[str, ...], volumes: frozenset[str]
+) -> Task:
+    found = told.map(value, place, CONTAINER)
+    env = _env(found.get("env"), (*place, "env"), told)
+    for number, each in enumerate(told.items(found.get("volumeMounts"), (*place, MOUNTS))):
+        mount = told.map(each, (*place, MOUNTS, number))
+        if mount.get("name") not in volumes or mount.get("mountPath") != "/dev/shm":
+            told.refuse((*place, MOUNTS, number), "mounts what is not there", SHARED)
+    words = _words(found.get("command"), (*place, "command"), told)
+    more = _words(found.get("args"), (*place, "args"), told)
+    if more and not words:
+        told.refuse(
+            (*place, "args"),
+            "are for the command of the image, which is not known before it is pulled",
+            "write its command, too",
+        )
+    elif not words and not usual:
+        told.refuse(place, "names no command", "write it: command: [python, train.py]")
+    return Task(
+        image=told.text(found.get("image"), (*place, "image")),
+        command=tuple(_filled(word, env) for word in (*words, *more)) or usual,
+        env=env,
+        workdir=told.text(found.get("workingDir"), (*place, "workingDir")),
+        resources=_resources(found.get("resources"), (*place, "resources"), told),
+    )
+
+
+MOUNTS = "volumeMounts"
+
+
+def _words(value: Plain, place: Place, told: Remarks) -> list[str]:
+    words = told.items(value, place)
+    for number, word in enumerate(words):
+        if not isinstance(word, (str, int, float)):
+            told.refuse((*place, number), f"must be a word, not {shown(word)}")
+    return [str(word) for word in words]
+
+
+def _filled(word: str, env: dict[str, str]) -> str:
+    """Put variables where a word says `$(NAME)`; what is none stays, and `$$(` means `$(`."""
+
+    def put(found: re.Match[str]) -> str:
+        if found[1]:
+            return f"$({found[2]})"
+        return env.get(found[2], found[0])
+
+    return NAMED.sub(put, word)
+
+
+def _env(value: Plain, place: Place, told: Remarks) -> dict[str, str]:
+    env: dict[str, str] = {}
+    for number, each in enumerate(told.items(value, place)):
+        at = (*place, number)
+        found = told.map(each, at, VARIABLE)
+        name = told.text(found.get("name"), (*at, "name"))
+        if not name:
+            told.refuse(at, "names no variable")
+        elif found.get("valueFrom") is not None:
+            told.refuse(
+                (*at, "valueFrom"),
+                f"{name} is of an object of a cluster, which is not read",
+                f"write its value; or pass a secret on: --set secrets.{name}=…",
+            )
+        else:
+            env[name] = _filled(str(found.get("value") or ""), env)
+    return env
+
+
+# ── how much ────────────────────────────────────────────────────────────────────────────
+
+
+def _resources(value: Plain, place: Place, told: Remarks) -> Map:
+    """Return the amounts in our words. A task gets its limit, and may use no more."""
+    both = told.map(value, place, RESOURCES)
+    limits = told.map(both.get("limits"), (*place, "limits"))
+    asked = told.map(both.get("requests"), (*place, "requests"))
+    found: Map = {}
+    for name in dict.fromkeys((*limits, *asked)):
+        key = "limits" if name in limits else "requests"
+        at, wanted = (*place, key, name), limits.get(name, asked.get(name))
+        if name in limits and asked.get(name, wanted) != wanted:
+            told.warn(
+                (*place, "requests", name), f"is not used: a task gets its limit, {wanted}"
+            )
+        amount = amount_of(wanted)
+        if amount is None:
+            told.refuse(at, f"must be an amount, not {shown(wanted)}", "such as 500m or 16Gi")
+        elif name in GPUS:
+            found["gpu"] = str(amount)
+        elif name == "cpu":
+            found["cpu"] = f"{amount:f}"
+        elif name in AMOUNTS:
+            found[AMOUNTS[name]] = f"{int(amount)}B"
+        else:
+            told.refuse(at, "is a resource that is not counted here", "take it out")
+    return found
+
+
+def amount_of(value: Plain) -> Decimal | None:
+    """Return an amount such as `16Gi` or `500m`; None where it is none."""
+    found = AMOUNT.fullmatch(str(value)) if isinstance(value, (str, int, float)) else None
+    return Decimal(found[1]) * UNITS[found[2] or ""] if found else None
+
+
+def _chosen(value: Plain, place: Place, told: Remarks) -> tuple[Map, str]:
+    """Return the type of devices and the architecture that a pod's nodes must have."""
+    found: Map = {}
+    arch = ""
+    for label, wanted in told.map(value, place).items():
+        at = (*place, label)
+        if label == ARCH:
+            arch = told.text(wanted, at)
+        elif label == PRODUCT:
+            found["gpu_type"] = [told.text(wanted, at)]
+        elif label != SYSTEM or wanted != "linux":
+            told.refuse(at, *NODE_LABEL)
+    return found, arch
+
+
+NODE_LABEL = (NODES.why, NODES.hint)
