@@ -19,7 +19,7 @@ import structlog
 
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.client import NOTE, Client, Denied
-from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.cluster import Cluster, News
 from allotment.backends.kubernetes.discover import (
     device_of,
     is_silent,
@@ -136,6 +136,8 @@ class KubernetesBackend:
         self._told_nodes: dict[tuple[NodeId, str], NodeReport] = {}
         """By id and name: the id of one that left is given again."""
         self._found: tuple[Node, ...] = ()
+        self._looked_at: tuple[Node, ...] = ()
+        """The nodes in force of which all is told that is known."""
         self._told_others: dict[tuple[NodeId, str], Others] = {}
         self._waits: dict[TaskKey, float] = {}
         """Since when a bound task has not begun."""
@@ -522,6 +524,7 @@ class KubernetesBackend:
         self._told_nodes = {
             at: told for at, told in self._told_nodes.items() if not told.closed
         }
+        self._looked_at = ()
         self._news.set()
 
     async def _cordon(self, node: str, *, closed: bool, note: str | None) -> None:
@@ -551,24 +554,36 @@ class KubernetesBackend:
         self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
+        """Tell what is new of nodes: all of it where other nodes are in force than before."""
         if not self._cluster.nodes_known or self._cluster.node_watch.refused:
             return
-        found_now = joined(self._nodes(), list(self._cluster.nodes.values()))
-        if found_now != self._found:
-            self._found = found_now
-        nodes = self._nodes()
-        there = {(node.id, node.name) for node in nodes}
+        nodes = tuple(self._nodes())
+        news, self._cluster.news = self._cluster.news, News()
+        is_anew = nodes != self._looked_at
+        if news.nodes or is_anew:
+            found_now = joined(nodes, list(self._cluster.nodes.values()))
+            if found_now != self._found:
+                self._found = found_now
+        if is_anew:
+            self._forget_nodes_but({(node.id, node.name) for node in nodes})
+        self._looked_at = nodes
+        for node in nodes:
+            if is_anew or node.name in news.nodes or node.name in news.use:
+                self._tell_of(node)
+
+    def _forget_nodes_but(self, there: set[tuple[NodeId, str]]) -> None:
         self._told_nodes = {at: told for at, told in self._told_nodes.items() if at in there}
         self._told_others = {at: told for at, told in self._told_others.items() if at in there}
-        for node in nodes:
-            found = self._cluster.nodes.get(node.name)
-            self._note_silence(node.name, found is not None and is_silent(found))
-            told = report_of(node, found)
-            if self._told_nodes.get((node.id, node.name)) != told:
-                self._told_nodes[node.id, node.name] = told
-                self._sink(told)
-            if found is not None:
-                self._tell_others(node, found)
+
+    def _tell_of(self, node: Node) -> None:
+        found = self._cluster.nodes.get(node.name)
+        self._note_silence(node.name, found is not None and is_silent(found))
+        told = report_of(node, found)
+        if self._told_nodes.get((node.id, node.name)) != told:
+            self._told_nodes[node.id, node.name] = told
+            self._sink(told)
+        if found is not None:
+            self._tell_others(node, found)
 
     def _tell_others(self, node: Node, found: KubeNode) -> None:
         others = others_of(node, found, self._cluster.others_on(node.name))
@@ -770,6 +785,8 @@ class KubernetesBackend:
 
     async def _look(self) -> None:
         """Look for what does not happen: tasks that do not begin, or do not end."""
+        if tuple(self._nodes()) != self._looked_at:
+            self._news.set()
         if self._contact.trouble or not self._cluster.is_listed:
             return
         for key, record in list(self._live.items()):

@@ -29,11 +29,20 @@ class Others(msgspec.Struct, frozen=True):
     use: Use
 
 
+class News(msgspec.Struct):
+    """Names of nodes, of which something is new since somebody looked."""
+
+    nodes: set[str] = msgspec.field(default_factory=set[str])
+    """Those that are otherwise than before, or are there, or gone."""
+    use: set[str] = msgspec.field(default_factory=set[str])
+    """Those of which pods of others use more, or less."""
+
+
 class Cluster:
     """What was heard of a cluster. `on_pod` is told of each of our pods that changed, and
-    whether it is gone; `on_nodes` that something of nodes or of others' pods did. `on_foreign`
-    is told of pods of others that are for us to place, and says whether one is a task of ours;
-    `on_list`, which pods there are in all namespaces, by uid."""
+    whether it is gone; `on_nodes` that `news` has something of nodes or of others' pods.
+    `on_foreign` is told of pods of others that are for us to place, and says whether one is a
+    task of ours; `on_list`, which pods there are in all namespaces, by uid."""
 
     def __init__(
         self,
@@ -48,6 +57,9 @@ class Cluster:
         self._on_pod, self._on_nodes = on_pod, on_nodes
         self._on_foreign, self._on_list = on_foreign, on_list
         self.nodes: dict[str, KubeNode] = {}
+        self.news = News()
+        self.version = 0
+        """Another one whenever nodes changed."""
         self.nodes_known = False
         """Whether they were ever listed: one that is not among them is not there."""
         self.pods: dict[str, Pod] = {}
@@ -117,6 +129,7 @@ class Cluster:
         there = {pod.metadata.uid for pod in found}
         gone = [pod for uid, pod in self.pods.items() if uid not in there]
         self._others.clear()
+        self.news.use |= self._by_node.keys()
         self._by_node.clear()
         self.is_listed = True
         for pod in found:
@@ -137,12 +150,14 @@ class Cluster:
         before = self._others.pop(uid, None)
         if before is not None:
             self._by_node[before.node].discard(uid)
+            self.news.use.add(before.node)
         node = pod.spec.node_name or ""
         use = use_of(pod) if node else NOTHING
         is_task = self._is_foreign(pod) and self._on_foreign(pod, is_gone)
         if not is_gone and node and use != NOTHING and not is_task:
             self._others[uid] = Others(node, use)
             self._by_node.setdefault(node, set()).add(uid)
+            self.news.use.add(node)
         elif before is None:
             return
         self._on_nodes()
@@ -150,13 +165,33 @@ class Cluster:
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 
     def _all_nodes(self, found: Sequence[KubeNode]) -> None:
-        self.nodes = {node.metadata.name: node for node in found}
+        before, self.nodes = self.nodes, {node.metadata.name: node for node in found}
+        self.news.nodes |= before.keys() ^ self.nodes.keys()
+        self.news.nodes.update(
+            name
+            for name, node in self.nodes.items()
+            if name in before and is_news(before[name], node)
+        )
         self.nodes_known = True
+        self.version += 1
         self._on_nodes()
 
     def _node(self, node: KubeNode, is_gone: bool) -> None:
-        if is_gone:
-            self.nodes.pop(node.metadata.name, None)
-        else:
-            self.nodes[node.metadata.name] = node
+        name = node.metadata.name
+        before = self.nodes.pop(name, None)
+        if not is_gone:
+            self.nodes[name] = node
+            if before is not None and not is_news(before, node):
+                return  # Each kubelet reports all the time.
+        self.news.nodes.add(name)
+        self.version += 1
         self._on_nodes()
+
+
+def is_news(before: KubeNode, now: KubeNode) -> bool:
+    """Whether anything of a node changed that bears on what may run there."""
+    return (before.spec, before.status, before.metadata.labels) != (
+        now.spec,
+        now.status,
+        now.metadata.labels,
+    )

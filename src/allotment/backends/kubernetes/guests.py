@@ -81,6 +81,9 @@ class Guests:
         """By the uid of their pods."""
         self._done: dict[int, float] = {}
         """Jobs of which a pod has succeeded, and when."""
+        self._types: dict[str, tuple[str, ...]] = {}
+        self._types_at = 0
+        """At which version of the nodes that was found."""
 
     # ── hearing ─────────────────────────────────────────────────────────────────────────
 
@@ -313,6 +316,11 @@ class Guests:
 
     def types_of(self) -> dict[str, tuple[str, ...]]:
         """Return the types of devices by their resource, where nodes have more than one."""
+        if self._types_at != self._cluster.version:
+            self._types_at, self._types = self._cluster.version, self._types_now()
+        return self._types
+
+    def _types_now(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}
         for node in self._cluster.nodes.values():
             name, _ = device_of(node)

@@ -6,6 +6,7 @@ read by itself, and one that cannot be read is passed over, alone.
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -257,16 +258,28 @@ MOST_DIGITS = 40
 
 def milli(amount: str | int | float) -> int:
     """Return thousandths of an amount such as `1500m` or `2`; 0 of what is none."""
-    return _scaled(amount, 1000)
+    return _amount(amount, 1000)
 
 
 def whole(amount: str | int | float) -> int:
     """Return an amount such as `16Gi` as a whole number; 0 of what is none."""
-    return _scaled(amount, 1)
+    return _amount(amount, 1)
 
 
-def _scaled(amount: str | int | float, by: int) -> int:
+LONGEST_KEPT = 32
+
+
+def _amount(amount: str | int | float, by: int) -> int:
     text = str(amount)
+    return _known(text, by) if len(text) <= LONGEST_KEPT else _scaled(text, by)
+
+
+@lru_cache(4096)  # most pods and nodes ask for, and have, the same few amounts
+def _known(text: str, by: int) -> int:
+    return _scaled(text, by)
+
+
+def _scaled(text: str, by: int) -> int:
     digits = text.rstrip("numkKMGTPEi")
     factor = UNITS.get(text[len(digits) :], 0)
     try:
