@@ -12,7 +12,7 @@ from allotment.client import Client
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import NOTHING, Resources, show_bytes, show_milli, show_resources
-from allotment.model.reasons import Blocked, Holder
+from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.service.views import JobView
 
 FIELDS = (
@@ -86,7 +86,16 @@ def why_lines(job: JobView, now: int) -> list[str]:
     return [
         f"{head} waits: {paint(plain(job.why.reason), 'bold yellow')}.",
         *reason_lines(job.why, now),
+        *_failure(job, job.why),
     ]
+
+
+def _failure(job: JobView, why: Blocked) -> list[str]:
+    """Write what went wrong with a job that is about to be tried again."""
+    last = job.attempts[-1].diagnosis if job.attempts else None
+    if why.reason is not Reason.BACKOFF or last is None or last.cause in why.message:
+        return []
+    return ["", f"  {last.cause}", *([f"  {last.evidence}"] if last.evidence else [])]
 
 
 def reason_lines(why: Blocked, now: int) -> list[str]:
