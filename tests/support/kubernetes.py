@@ -27,11 +27,14 @@ from tests.support.patience import PATIENCE_S
 
 BUILD = Path("~/.cache/allotment-k8s").expanduser()
 BIN = BUILD / "bin"
+KUBECTL = BIN / "kubectl" if (BIN / "kubectl").exists() else Path("kubectl")
 PROGRAMS = (
     "etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kubectl", "containerd",
     "containerd-shim-runc-v2", "ctr", "runc", "cni/loopback",
 )  # fmt: skip
-IMAGE = "localhost/busybox:1"
+NAMED = os.environ.get("ALLOT_TEST_KUBECONFIG", "")
+"""A cluster that is used in place of one of our own."""
+IMAGE = os.environ.get("ALLOT_TEST_IMAGE", "busybox:1" if NAMED else "localhost/busybox:1")
 NAMESPACE = "allotment"
 MANIFESTS = Path(__file__).parents[2] / "ops" / "kubernetes"
 GPUS = 4
@@ -119,7 +122,7 @@ class Kubernetes:
     def kubectl(self, *words: str, text: str = "") -> str:
         """Run kubectl as the administrator; return what it says. Raises where it fails."""
         done = subprocess.run(
-            [BIN / "kubectl", f"--kubeconfig={self.admin}", *words],
+            [KUBECTL, f"--kubeconfig={self.admin}", *words],
             input=text, capture_output=True, text=True, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -478,16 +481,26 @@ def _remove_group(group: Path) -> None:
 
 @contextlib.contextmanager
 def a_kubernetes() -> Iterator[Kubernetes]:
-    """Start a Kubernetes of two nodes, and end it; skip where there is none to be had."""
-    skip_without()
+    """Start a Kubernetes of two nodes, and end it; skip where there is none to be had.
+
+    Where one is named, that is taken.
+    """
+    if not NAMED:
+        skip_without()
     folder = Path(tempfile.mkdtemp(prefix="allot-k8s-", dir="/var/tmp"))
-    kubernetes = Kubernetes(folder)
+    kubernetes = _named(folder) if NAMED else Kubernetes(folder)
     try:
         kubernetes.start_all()
         yield kubernetes
     finally:
         kubernetes.stop_all()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _named(folder: Path) -> Kubernetes:
+    from tests.support.found_kubernetes import FoundKubernetes
+
+    return FoundKubernetes(folder, Path(NAMED))
 
 
 def free_ports(count: int) -> list[int]:

@@ -10,8 +10,12 @@ CONFIG = """\
 engines:
   k8s: {{type: kubernetes, kubeconfig: {kubeconfig}, image: "{image}"{more}}}
 nodes:
-- {{name: n1, cpu: 2, memory: 2000MiB, disk: 1GiB, gpu: {{type: gpu, count: 4}}, engine: k8s}}
-- {{name: n2, cpu: 2, memory: 2000MiB, disk: 1GiB, gpu: {{type: gpu, count: 4}}, engine: k8s}}
+- names: [{nodes}]
+  cpu: 2
+  memory: 2000MiB
+  disk: 1GiB
+  gpu: {{type: gpu, count: 4}}
+  engine: k8s
 tenants: {{lab: {{}}}}
 """
 OVER = {"succeeded", "failed", "cancelled", "timed_out"}
@@ -21,7 +25,10 @@ class OnKubernetes(RealCluster):
     """A service, as the account that our manifests make."""
 
     def __init__(self, state: Path, kubernetes: Kubernetes, more: str = "") -> None:
-        text = CONFIG.format(kubeconfig=kubernetes.kubeconfig, image=IMAGE, more=more)
+        text = CONFIG.format(
+            kubeconfig=kubernetes.kubeconfig, image=IMAGE, more=more,
+            nodes=", ".join(kubernetes.nodes),
+        )  # fmt: skip
         super().__init__(state, text)
         self.kubernetes = kubernetes
 

@@ -21,16 +21,13 @@ def test_a_cluster_is_taken_as_it_is_and_its_rights_are_looked_at(
         done = cluster.allot("up", "--kubernetes", str(kubernetes.kubeconfig))
         assert done.returncode == 0, done.stderr
         nodes = {node["name"]: node for node in cluster.get("/v1/nodes")}
-        assert {name: len(node["devices"]) for name, node in nodes.items()} == {
-            "n1": 4,
-            "n2": 4,
-        }
+        assert [len(nodes[name]["devices"]) for name in kubernetes.nodes] == [4, 4]
         refused = cluster.allot("run", "--", "true")
         assert "names no image" in refused.stderr
         job = cluster.submit(shell("echo hello", image=IMAGE))
         cluster.wait_for(job, "succeeded")
         said = cluster.allot("doctor").stdout
-        assert "version 1.20" in said
+        assert "version 1." in said
         assert "that are needed, namespace allotment" in said
         kubernetes.kubectl("delete", "rolebinding", "allotment", "-n", NAMESPACE)
         said = cluster.allot("doctor").stdout

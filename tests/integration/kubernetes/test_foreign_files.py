@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.support.kubernetes import MARKS
+from tests.support.kubernetes import IMAGE, MARKS
 from tests.support.on_kubernetes import OnKubernetes
 
 pytestmark = MARKS
@@ -11,7 +11,8 @@ EXAMPLES = Path(__file__).parents[2] / "fixtures" / "foreign"
 
 
 def submit(cluster: OnKubernetes, name: str) -> int:
-    done = cluster.allot("submit", str(EXAMPLES / f"{name}.yaml"))
+    file = EXAMPLES / f"{name}.yaml"
+    done = cluster.allot("submit", str(file), "--set", f"image={IMAGE}")
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[0])
 

@@ -158,7 +158,9 @@ def test_a_gang_starts_when_all_its_pods_are_there(cluster: Foreign) -> None:
     ]
     cluster.make("duo-1", "sleep 2", 4, annotations=words)
     cluster.until_state("duo", "succeeded")
-    assert {cluster.pod(f"duo-{i}")["spec"]["nodeName"] for i in (0, 1)} == {"n1", "n2"}
+    assert {cluster.pod(f"duo-{i}")["spec"]["nodeName"] for i in (0, 1)} == {
+        *cluster.kubernetes.nodes
+    }
 
 
 def test_a_pod_says_what_it_waits_for_also_after_the_service_was_killed(
@@ -267,6 +269,7 @@ def _made(cluster: Foreign, document: Tree) -> bool:
 
 
 def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
+    first = cluster.kubernetes.nodes[0]
     cluster.make("thief", "sleep 1", 1, annotations={"allotment.io/tenant": "own"})
     cluster.make("picky", "sleep 1", 1, spec={"nodeSelector": {"disk": "fast"}})
     cluster.make("giant", "sleep 1", 64)
@@ -274,8 +277,8 @@ def test_what_may_not_be_is_said_and_harms_nobody(cluster: Foreign) -> None:
     assert "may be for lab" in cluster.waits_for("thief", "NotAllowed")
     assert "nodeSelector names disk" in cluster.waits_for("picky", "NodeSelector")
     assert "can never start" in cluster.waits_for("giant", "NeverFits")
-    cluster.make("pushy", "sleep 10", 2, spec={"nodeName": "n1"})
-    used = lambda: (cluster.node("n1").get("others") or {}).get("devices")  # noqa: E731
+    cluster.make("pushy", "sleep 10", 2, spec={"nodeName": first})
+    used = lambda: (cluster.node(first).get("others") or {}).get("devices")  # noqa: E731
     until(lambda: used() == [["gpu", 2]], "what it took to be counted as used by others")
     told = cluster.allot("why", "no-rights/foreign")
     for right in ("create pods/binding", "create pods/eviction"):

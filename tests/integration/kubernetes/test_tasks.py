@@ -1,5 +1,7 @@
 """A service on a real Kubernetes of two nodes: its jobs, and what goes wrong with them."""
 
+import json
+
 import pytest
 
 from allotment.model.quantity import MIB
@@ -18,7 +20,14 @@ def test_a_gang_runs_on_both_nodes_and_its_output_stays(cluster: OnKubernetes) -
     cluster.wait_for(job, "succeeded")
     until(lambda: not cluster.pods_of(job), "its pods to be gone")
     lines = sorted(line.partition("| ")[2] for line in cluster.output(job).splitlines())
-    assert lines == ["***", "***", "n1 rank 0 of 2 at port", "n2 rank 1 of 2 at port"]
+    assert lines == [
+        "***",
+        "***",
+        *(
+            f"{name} rank {rank} of 2 at port"
+            for rank, name in enumerate(cluster.kubernetes.nodes)
+        ),
+    ]
     tasks = cluster.job(job)["attempts"][0]["tasks"]
     assert [task["engine_job"].startswith("allot-") for task in tasks] == [True, True]
     until(
@@ -84,7 +93,8 @@ def test_a_command_runs_inside_a_task(cluster: OnKubernetes) -> None:
     words = ("exec", str(job), "--", "sh", "-c", "echo on $(hostname) in $ALLOT_NODE; exit 7")
     done = cluster.allot(*words)
     assert done.returncode == 7, done.stderr
-    assert "in n" in done.stdout
+    (pod,) = cluster.pods_of(job)
+    assert f"in {pod['spec']['nodeName']}" in done.stdout
 
 
 def test_what_is_deleted_in_kubernetes_is_tried_again(cluster: OnKubernetes) -> None:
@@ -126,12 +136,15 @@ def test_folders_that_a_pod_would_not_see_are_named(cluster: OnKubernetes) -> No
 
 @pytest.mark.parametrize("labels", ["null", '{"allotment.io/service": "allot-0"}'])
 def test_odd_pods_of_others_do_no_harm(cluster: OnKubernetes, labels: str) -> None:
-    cluster.kubernetes.kubectl(
-        "apply", "-f", "-",
-        text='{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd", "labels": '
-        + labels
-        + '}, "spec": {"nodeName": "n1", "hostNetwork": true, "containers": [{"name": "task", '
-        '"image": "localhost/none:1", "resources": {"limits": {"example.com/x": "1"}}}]}}',
-    )  # fmt: skip
+    container = {
+        "name": "task", "image": "localhost/none:1",
+        "resources": {"limits": {"example.com/x": "1"}},
+    }  # fmt: skip
+    cluster.kubernetes.apply({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "odd", "labels": json.loads(labels)},
+        "spec": {"nodeName": cluster.kubernetes.nodes[0], "hostNetwork": True,
+                 "containers": [container]},
+    })  # fmt: skip
     job = cluster.submit(shell("echo fine"))
     cluster.wait_for(job, "succeeded")
