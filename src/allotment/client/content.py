@@ -157,8 +157,10 @@ class Body:
         self.seen: dict[str, os.stat_result] = {}
         """How each file looked, where it looked the same after it was read as before."""
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        """Yield pieces, of which each counts only until the next is asked for."""
         held = bytearray()
+        self._buffer = memoryview(bytearray(PIECE))
         if self._first:
             held += _head(digest_of(self._first), len(self._first)) + self._first
         for file in self._files:
@@ -174,7 +176,7 @@ class Body:
         if held:
             yield bytes(held)
 
-    def _pieces(self, file: Sent) -> Iterator[bytes]:
+    def _pieces(self, file: Sent) -> Iterator[memoryview]:
         """Read just as much of a file as was said that it has."""
         left = file.size
         try:
@@ -183,9 +185,9 @@ class Body:
                 before = os.fstat(fd)
                 if not stat.S_ISREG(before.st_mode):
                     raise self._refuse(f"{file.path} is no plain file any more")
-                while left and (piece := source.read(min(left, PIECE))):
-                    left -= len(piece)
-                    yield piece
+                while left and (got := source.readinto(self._buffer[: min(left, PIECE)])):
+                    left -= got
+                    yield self._buffer[:got]
                 after = os.fstat(fd)
         except OSError as error:
             raise self._refuse(why(file.path, error)) from error

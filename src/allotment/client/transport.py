@@ -26,7 +26,7 @@ LOST = (http.client.HTTPException, OSError)
 """What a connection raises when the other side is gone, or was never one of ours."""
 
 
-Body: TypeAlias = bytes | Iterable[bytes]
+Body: TypeAlias = bytes | Iterable[bytes | memoryview]
 """Pieces are for what is too large to be held; they can be read more than once."""
 
 

@@ -104,7 +104,8 @@ def _create(state: State, command: c.CreateDataset, actor: Actor, now: Instant) 
 
 
 def _check_folder(path: str) -> None:
-    is_plain = path.startswith("/") and posixpath.normpath(path) == path and path != "/"
+    # Two slashes at the beginning are left by `normpath`.
+    is_plain = path[:1] == "/" != path[1:2] and posixpath.normpath(path) == path != "/"
     if not is_plain or not path.isprintable() or len(path.encode()) > _LONGEST_PATH:
         raise Rejected(
             Code.PATH_UNUSABLE,

@@ -1,4 +1,4 @@
-"""All that was written to a folder's file system, on its disk."""
+"""What was written, on its disk: all of a folder's file system, or soon a part of a file."""
 
 import ctypes
 import os
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Final
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.sync_file_range.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+_BEGIN: Final = 2
 
 
 def flush(folder: Path) -> None:
@@ -17,3 +19,11 @@ def flush(folder: Path) -> None:
             raise OSError(why, os.strerror(why), str(folder))
     finally:
         os.close(fd)
+
+
+def begin_flush(fd: int, offset: int, size: int) -> None:
+    """Have the disk begin to write a part of a file, so that `flush` later waits for less.
+
+    Where a file system cannot, it waits for more.
+    """
+    _libc.sync_file_range(fd, offset, size, _BEGIN)

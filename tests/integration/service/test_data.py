@@ -9,9 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from allotment.client import Client, content
+from allotment.client.errors import Refused
+from tests.integration.service.test_code_of_users import begin_upload
 from tests.support.cluster import until
 from tests.support.exchange import owned
-from tests.support.registry import CONFIG, USERS, Job, WithUsers, a_service
+from tests.support.registry import (
+    CONFIG,
+    USERS,
+    Job,
+    WithUsers,
+    a_link,
+    a_registry,
+    a_service,
+    busybox,
+)
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -307,8 +319,6 @@ def test_a_service_killed_amid_a_put_leaves_nothing_half(service: WithUsers) -> 
     put(service)
     folder = a_folder(service, "ann", {f"f{number}": str(number) for number in range(3000)})
     (folder / "large").write_bytes(os.urandom(64 << 20))
-    from tests.integration.service.test_code_of_users import begin_upload  # noqa: PLC0415
-
     data = bytes(32) + (64 << 20).to_bytes(8, "big") + (folder / "large").read_bytes()
     new = service.state / "data/new"
     connection = begin_upload(service, data[: 32 << 20], len(data), "/v1/data/ann/words:send")
@@ -321,3 +331,51 @@ def test_a_service_killed_amid_a_put_leaves_nothing_half(service: WithUsers) -> 
     assert "words@2" in as_user(service, "ann", "put", "words", "set")
     job = job_of(service, "ann", {"words": "/data/w"}, "ls /data/w | wc -l")
     assert job.output.strip() == str(len(list(folder.iterdir())))
+
+
+@pytest.mark.needs_tool("docker-registry", "htpasswd")
+def test_a_task_in_an_image_finds_it_just_so(service: WithUsers, reachable: Path) -> None:
+    put(service)
+    with a_registry(reachable / "registry") as registry:
+        plain = registry.push("plain", [busybox()])
+        odd = registry.push("odd", [busybox(a_link("data", "proc"))])
+        assert plain != odd
+        look = "cat /data/words/same.txt; touch /data/words/x 2>&1; ls -d /proc/1"
+        data = {"words": "/data/words"}
+        job = service.run(f"{registry.host}/plain:1", look, "ann", data=data)
+        assert job.state == "succeeded", job.diagnosis
+        assert "one\n" in job.output
+        assert "Read-only file system" in job.output
+        # A link of the image's leads it over nothing that every task needs.
+        job = service.run(f"{registry.host}/odd:1", "ls /proc/1", "ann", data=data)
+        assert job.state == "failed"
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    service: WithUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = a_folder(service, "ann", {"a": "first\n", "b": "other\n"})
+    (folder / "inside").symlink_to("a")
+    with Client(state=str(service.state)) as client:
+        client.create_dataset("mine", tenant="ann")
+        read, times = content.Body._pieces, [0]  # pyright: ignore[reportPrivateUsage]
+
+        def changing(body: content.Body, file: content.Sent) -> Iterator[memoryview]:
+            yield from read(body, file)
+            times[0] += 1
+            if times[0] == 1:
+                (folder / file.path).write_text("again\n")
+                body.seen.pop(file.path, None)
+
+        monkeypatch.setattr(content.Body, "_pieces", changing)
+        assert client.put_data("mine", folder).version.files == 3
+        client.get_data("mine", folder.parent / "out")
+        monkeypatch.setattr(content.Body, "_pieces", read)
+        (folder / "a").unlink()
+        (folder / "a").symlink_to("/etc/passwd")
+        with pytest.raises(Refused, match="leads out of the folder"):
+            client.put_data("mine", folder)
+    found = {path.name: path.read_text() for path in (folder.parent / "out").iterdir()}
+    assert sorted(found.values()) in (
+        sorted(["again\n", "again\n", "other\n"]), sorted(["first\n", "first\n", "again\n"])
+    )  # fmt: skip

@@ -4,7 +4,7 @@ Plain ASGI applications, as the body is far larger than any other and never in m
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -25,7 +25,7 @@ PATIENCE_S: Final = 60.0
 PIECE: Final = 2 << 20
 """So much is written at a time, while the next comes."""
 
-Feed = Callable[[bytes], Awaitable[None]]
+Feed = Callable[[Sequence[bytes]], Awaitable[None]]
 
 
 class SendCode:
@@ -74,16 +74,18 @@ async def _take(receiving: Receiving, feed: Feed, receive: Receive) -> None:
     """Take all files. Raises Rejected, and Gone when the client leaves in the middle."""
     writing: asyncio.Task[None] | None = None
     try:
-        held = bytearray()
-        is_more = True
+        held: list[bytes] = []
+        size, is_more = 0, True
         while is_more:
-            is_more = await _next(held, receive)
-            if len(held) < PIECE and is_more:
+            data, is_more = await _next(receive)
+            held.append(data)
+            size += len(data)
+            if size < PIECE and is_more:
                 continue
             if writing is not None:
                 await writing
-            writing = asyncio.create_task(_feed(feed, bytes(held)))
-            held.clear()
+            writing = asyncio.create_task(_feed(feed, held))
+            held, size = [], 0
         if writing is not None:
             await writing
     finally:
@@ -98,12 +100,12 @@ async def _take(receiving: Receiving, feed: Feed, receive: Receive) -> None:
         )
 
 
-async def _feed(feed: Feed, data: bytes) -> None:
+async def _feed(feed: Feed, data: Sequence[bytes]) -> None:
     await feed(data)
 
 
-async def _next(held: bytearray, receive: Receive) -> bool:
-    """Add what comes next; return whether more follows."""
+async def _next(receive: Receive) -> tuple[bytes, bool]:
+    """Return what comes next, and whether more follows."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             message = await receive()
@@ -115,5 +117,4 @@ async def _next(held: bytearray, receive: Receive) -> bool:
         ) from None
     if message["type"] != "http.request":
         raise Gone
-    held += message.get("body", b"")
-    return bool(message.get("more_body"))
+    return message.get("body", b""), bool(message.get("more_body"))

@@ -1,7 +1,7 @@
 """Code that jobs take along, as the service offers it: each user meets only its own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -181,9 +181,9 @@ class Code:
         limits = self._state.config.limits
         return limits.code_store + limits.code_bytes
 
-    async def feed(self, receiving: Receiving, data: bytes, actor: Actor) -> None:
-        """Take a piece of files in. Raises Rejected."""
-        await self._run(actor, partial(receiving.feed, data))
+    async def feed(self, receiving: Receiving, data: Sequence[bytes], actor: Actor) -> None:
+        """Take pieces of files in. Raises Rejected."""
+        await self._run(actor, partial(receiving.feed, *data))
 
     # ── jobs ────────────────────────────────────────────────────────────────────────
 

@@ -18,10 +18,13 @@ import msgspec
 
 from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import show_bytes
+from allotment.rights.flushing import begin_flush
 from allotment.service.content.shelf import Room, Shelf, blocks
 
 HEAD: Final = 40
 """Bytes before each file."""
+FLUSH_EVERY: Final = 16 << 20
+"""Bytes of one file: by the time it is whole, much of it is on the disk."""
 UNSAID: Final = "0" * 64
 """The digest of a file whose sender did not read it before."""
 
@@ -58,7 +61,7 @@ class Receiving:
         self._is_closed = False
         self._largest = largest
         self._head = b""
-        self._left = 0
+        self._left = self._size = self._flushed = 0
         self._digest = ""
         self._hash = hashlib.sha256()
         self._file: IO[bytes] | None = None
@@ -71,10 +74,10 @@ class Receiving:
         """How many files came whole."""
         return len(self.digests)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, *pieces: bytes) -> None:
         """Take what came. Raises Rejected, and OSError where the disk does not take it."""
         with self._turn:
-            if not self._is_closed:
+            for data in pieces if not self._is_closed else ():
                 self._feed(memoryview(data))
 
     def _feed(self, view: memoryview) -> None:
@@ -94,6 +97,7 @@ class Receiving:
         self._digest = self._head[:32].hex()
         self._left = int.from_bytes(self._head[32:], "big")
         self._head = b""
+        self._size, self._flushed = self._left, 0
         if self._left > self._largest:
             raise Rejected(
                 Code.TOO_LARGE,
@@ -118,6 +122,10 @@ class Receiving:
         self._hash.update(piece)
         self._file.write(piece)
         self._left -= len(piece)
+        if (written := self._size - self._left) - self._flushed >= FLUSH_EVERY:
+            self._file.flush()
+            begin_flush(self._file.fileno(), self._flushed, written - self._flushed)
+            self._flushed = written
         if not self._left:
             self._end()
 

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -321,9 +321,9 @@ class Datasets:
         shelf, largest_file = self.store.shelf(dataset.id), self._state.config.limits.data_store
         return Receiving(shelf, room, largest_file, words, may_be_unsaid=True)
 
-    async def feed(self, receiving: Receiving, data: bytes, actor: Actor) -> None:
-        """Take a piece of files in. Raises Rejected."""
-        await self._run(actor, partial(receiving.feed, data))
+    async def feed(self, receiving: Receiving, data: Sequence[bytes], actor: Actor) -> None:
+        """Take pieces of files in. Raises Rejected."""
+        await self._run(actor, partial(receiving.feed, *data))
 
     # ── room ────────────────────────────────────────────────────────────────────────
 

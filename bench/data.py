@@ -1,0 +1,84 @@
+"""How fast data come into a dataset, beside `cp`; and what a dataset costs a task that starts.
+
+1 GiB of random bytes in eight files, read from memory. `allot data put` as a whole sends,
+digests and keeps them, and has them on the disk when it returns. `cp -r` leaves them in memory;
+so there is `cp -r` with `sync -f` besides. All on one file system, in turns, the best of each.
+"""
+
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from bench.cluster import ALLOT, BenchCluster, a_cluster, a_job, allot, percentile, until
+from bench.figures import Figure
+
+SIZE, FILES = 1 << 30, 8
+ROUNDS = 5
+STARTS = 20
+
+
+def main() -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="allot-bench-") as name, a_cluster() as cluster:
+        folder = Path(name)
+        data = folder / "data"
+        data.mkdir()
+        for number in range(FILES):
+            (data / f"{number}.bin").write_bytes(os.urandom(SIZE // FILES))
+        subprocess.run(["sync", "-f", data], check=True)
+        took: dict[str, list[float]] = {"put": [], "cp": [], "cp, sync": [], "again": []}
+        for number in range(ROUNDS):
+            _round(cluster, data, folder, number, took)
+        best = {what: min(times) for what, times in took.items()}
+        pairs = [
+            (_start(cluster, {}), _start(cluster, {"d0": "/data/x"})) for _ in range(STARTS)
+        ]
+    added = percentile([b - a for a, b in pairs], 0.5)
+    rate = SIZE / (1 << 20)
+    return [
+        Figure("put 1 GiB", rate / best["put"], "MiB/s", "higher"),
+        Figure("  to `cp -r` and `sync`", best["cp, sync"] / best["put"], "×", "higher", 0.7),
+        Figure(
+            "  to `cp -r`, which leaves it in memory", best["cp"] / best["put"], "×", "higher"
+        ),
+        Figure("put it again, unchanged", best["again"] * 1e3, "ms", "lower"),
+        Figure("submit → running: what a dataset adds, p50", added, "ms", "lower"),
+    ]
+
+
+def _round(
+    cluster: BenchCluster, data: Path, folder: Path, number: int, took: dict[str, list[float]]
+) -> None:
+    copy = folder / "copy"
+    for what, tail in (("cp", ""), ("cp, sync", f" && sync -f {copy}")):
+        began = time.perf_counter()
+        subprocess.run(["sh", "-c", f"cp -r {data} {copy}{tail}"], check=True)
+        took[what].append(time.perf_counter() - began)
+        subprocess.run(["sh", "-c", f"sync -f {copy}; rm -r {copy}"], check=True)
+    env = {
+        **os.environ,
+        "ALLOT_STATE": str(cluster.state),
+        "XDG_CACHE_HOME": f"{folder}/c{number}",
+    }
+    allot(cluster.state, "data", "create", f"d{number}")
+    for what in ("put", "again"):
+        time.sleep(2.1)  # Files count as settled two seconds after their last change.
+        began = time.perf_counter()
+        words = [*ALLOT, "data", "put", f"d{number}", str(data)]
+        subprocess.run(words, env=env, check=True, capture_output=True)
+        took[what].append(time.perf_counter() - began)
+    if number:
+        allot(cluster.state, "data", "rm", f"d{number}")
+    subprocess.run(["sync", "-f", data], check=True)
+
+
+def _start(cluster: BenchCluster, used: dict[str, str]) -> float:
+    connection = cluster.connect()
+    began = time.time_ns()
+    body = a_job("/bin/true", data=used) if used else a_job("/bin/true")
+    job = connection.submit(body)
+    until(lambda: connection.get(f"/v1/jobs/{job}")["row"]["state"] == "succeeded", "the job")
+    task = connection.get(f"/v1/jobs/{job}")["attempts"][0]["tasks"][0]
+    connection.close()
+    return task["started_at"] - began / 1e6

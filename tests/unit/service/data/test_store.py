@@ -1,0 +1,116 @@
+"""The store of datasets: versions as trees of links, files kept once, and what goes."""
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allotment.service.content.manifest import FileEntry, digest_of, read, written
+from allotment.service.content.shelf import Full, Room, blocks
+from allotment.service.data.store import DataStore
+
+ID = "0123"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DataStore:
+    made = DataStore(tmp_path)
+    made.prepare()
+    return made
+
+
+def a_room(store: DataStore, most: int = 1 << 30) -> Room:
+    return Room(lambda: most, lambda: store.shelf(ID).used())
+
+
+def version(store: DataStore, *files: tuple[str, str, bytes], most: int = 1 << 30) -> str:
+    """Put files into the store, and lay them out."""
+    shelf = store.shelf(ID)
+    for _, _, data in files:
+        path = shelf.fresh.path()
+        path.write_bytes(data)
+        shelf.keep_file(path, digest_of(data))
+    listed = written(
+        FileEntry(path, kind, len(data), digest_of(data))  # type: ignore[arg-type]
+        for path, kind, data in files
+    )
+    assert shelf.keep_list(listed, (), most) == []
+    store.lay_out(ID, read(listed), digest_of(listed), a_room(store, most))
+    return digest_of(listed)
+
+
+def age(tmp_path: Path) -> None:
+    long_ago = time.time() - 5000
+    for path in (tmp_path / "data").rglob("*"):
+        os.utime(path, (long_ago, long_ago), follow_symlinks=False)
+
+
+def test_files_are_kept_once_and_cannot_be_written(store: DataStore) -> None:
+    one = version(
+        store, ("a", "f", b"same"), ("deep/b", "f", b"same"), ("run", "x", b"#!/bin/sh")
+    )
+    two = version(store, ("a", "f", b"same"), ("new", "f", b"new"))
+    trees = store.tree(ID, one), store.tree(ID, two)
+    inodes = {
+        (tree / name).stat().st_ino for tree, name in zip(trees, ("deep/b", "a"), strict=True)
+    }
+    assert len(inodes) == 1
+    assert (trees[0] / "run").stat().st_mode & 0o777 == 0o555
+    assert (trees[0] / "a").stat().st_mode & 0o777 == 0o444
+    assert store.root.stat().st_mode & 0o777 == 0o700
+    files = 4  # same, run, run as a program, new
+    assert store.shelf(ID).used() == (files + 2) * blocks(1)  # and two lists
+
+
+def test_a_version_that_goes_takes_only_what_no_other_has(
+    store: DataStore, tmp_path: Path
+) -> None:
+    one = version(store, ("a", "f", b"same"), ("only", "f", b"only"))
+    two = version(store, ("a", "f", b"same"))
+    age(tmp_path)
+    store.drop(ID, one)
+    assert store.sweep(ID, {two}, 1000) == 1
+    assert not store.tree(ID, one).exists()
+    assert (store.tree(ID, two) / "a").read_bytes() == b"same"
+    assert not store.shelf(ID).has_file(digest_of(b"only"))
+    store.remove(ID)
+    assert store.datasets() == []
+
+
+def test_what_was_laid_out_and_not_noted_goes_in_time(store: DataStore, tmp_path: Path) -> None:
+    left = version(store, ("a", "f", b"left"))
+    store.sweep(ID, (), 1000)
+    assert store.tree(ID, left).exists()
+    age(tmp_path)
+    store.sweep(ID, (), 1000)
+    assert not store.tree(ID, left).exists()
+    assert store.shelf(ID).used() == 0
+
+
+def test_a_file_with_as_many_links_as_may_be_is_copied(
+    store: DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, calls = os.link, [0]
+
+    def few(*words: Any, **named: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 2:
+            raise OSError(errno.EMLINK, "too many links")
+        link(*words, **named)
+
+    monkeypatch.setattr(os, "link", few)
+    digest = version(store, *((name, "f", b"same") for name in "abc"))
+    tree = store.tree(ID, digest)
+    assert [(tree / name).read_bytes() for name in "abc"] == [b"same"] * 3
+    assert len({(tree / name).stat().st_ino for name in "abc"}) == 2
+    assert store.shelf(ID).used() == 3 * blocks(1)  # Both, and the list.
+
+
+def test_copies_of_programs_need_room_too(store: DataStore) -> None:
+    with pytest.raises(Full):
+        version(store, ("run", "x", b"#!/bin/sh"), most=2 * blocks(1))
+    assert list((store.root / "new").iterdir()) == []
+    assert not list((store.root / ID / "trees").iterdir())
