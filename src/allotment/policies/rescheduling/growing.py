@@ -125,6 +125,8 @@ class Growing:
 
     def _next_due(self) -> Instant | None:
         """Return when a gang may grow next; O(gangs of queues that grow) after a change."""
+        if self._idle.since(1) is None:
+            return None
         if self.order.changed:
             ripe = (self._ripe(gang) for gang in self._candidates())
             self._due = min((at for at in ripe if at is not None), default=None)
