@@ -14,7 +14,7 @@ from typing import Protocol
 
 from allotment.core.regions import Regions
 from allotment.core.request import Request, bound_to, devices_of, one_group
-from allotment.model.amounts import Vector, add, of_type
+from allotment.model.amounts import Vector, add, of_types
 from allotment.model.cluster import Node
 from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.ids import NodeId
@@ -86,7 +86,7 @@ class NodeBook:
         self.reserved = NOTHING
         """What of it is reserved for jobs that come when others are gone."""
         self.types = tuple(device.type for device in node.devices)
-        self.parts = tuple(map(of_type, self.types))
+        self.parts = of_types(self.types)
         """The parts of a vector that count its devices by type."""
         self.of_one_type = len(set(self.types)) == 1
         self.device_milli = [DEVICE] * len(node.devices)
@@ -461,7 +461,7 @@ class Ledger:
 
         In the order of nodes: of several types the first that is free is taken.
         """
-        free = dict.fromkeys(map(of_type, self.types), 0)
+        free = dict.fromkeys(of_types(self.types), 0)
         self.free()
         for node, there in self._free_at.items():
             book = self.books[node]

@@ -7,6 +7,7 @@ stands in a configuration.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
@@ -65,6 +66,12 @@ def amounts(parts: Mapping[str, int]) -> Amounts:
 def of_type(kind: str) -> str:
     """Name the part that counts devices of one type."""
     return BY_TYPE + kind
+
+
+@lru_cache(maxsize=1_024)
+def of_types(kinds: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the part of each device by its type; nodes that are alike share the value."""
+    return tuple(map(of_type, kinds))
 
 
 def vector_of(total: Resources) -> Vector:
