@@ -170,9 +170,9 @@ def write_duration(length: int) -> str:
         return f"{length}ms" if length else "0s"
     parts: list[str] = []
     for unit, size in WRITTEN_TIMES:
-        if length >= size:
-            parts.append(f"{length // size}{unit}")
-            length %= size
+        count, length = divmod(length, size)
+        if count:
+            parts.append(f"{count}{unit}")
     return "".join(parts)
 
 
