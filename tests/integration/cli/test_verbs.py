@@ -820,7 +820,7 @@ def test_drain_says_what_still_runs_there(service: Service) -> None:
 
 
 FANS = ReservationView(
-    "fans", THEN, THEN + 4 * HOUR, True, ("n1",), 4, (), ("nlp",), (), True, 0, "new fans",
+    "fans", THEN, THEN + 4 * HOUR, True, ("n1",), 4, (), ("nlp",), (), True, 0, "new fans", "",
     (JobId(7),),
 )  # fmt: skip
 

@@ -108,7 +108,7 @@ async def test_it_speaks_of_the_tasks_alone_that_it_is_asked_about() -> None:
     async with a_link(lambda op: [ended(OTHER), ended(OWN)]) as link:
         assert await asking.observe(link, [OWN]) == [ended(OWN)]
     async with a_link(lambda op: [(OTHER, "no"), (OWN, "x" * 10**6)]) as link:
-        refused = await asking.launch(link, a_gang())
+        refused = await asking.launch(link, a_gang(), image_bytes=0)
     assert list(refused) == [OWN]
     assert len(refused[OWN]) <= 2000
 
