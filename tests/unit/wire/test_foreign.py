@@ -101,7 +101,8 @@ MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
     [
         ("pytorch", "backoffLimit: 1", "backofLimit: 1", "did you mean `backoffLimit`"),
         ("pytorch", "nprocPerNode: \"2\"", "elasticPolicy: {}", "workers vary"),
-        ("pytorch", "nprocPerNode: \"2\"", "nprocPerNode: many", "must be a number or auto"),
+        ("pytorch", "nprocPerNode: \"2\"", "nprocPerNode: many", "a number from 1 to 999"),
+        ("pytorch", "nprocPerNode: \"2\"", f"nprocPerNode: \"{'9' * 5000}\"", "from 1 to 999"),
         ("pytorch", "Master: &", "Boss: &", "spec.pytorchReplicaSpecs.Boss: is not known"),
         ("pytorch", "          containers:", "          affinity: {}\n          containers:",
          f"{MASTER}.affinity: chooses nodes"),
@@ -109,6 +110,13 @@ MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
         ("pytorch", "emptyDir: {medium: Memory}", "hostPath: {path: /}", "is a volume of"),
         ("pytorch", 'value: "0.1"', "valueFrom: {secretKeyRef: {name: a, key: b}}",
          "LR is of an object of a cluster"),
+        ("pytorch", 'value: "0.1"', "value: {a: b}", "must be a text, not a map"),
+        ("pytorch", 'value: "0.1"', "value: $(MASTER_ADDR)", "only when a task starts"),
+        ("pytorch", "mountPath: /dev/shm", "mountPath: /dev/shm, subPath: a", "subPath: is"),
+        ("pytorch", "medium: Memory", "medium: HugePages", "must be Memory"),
+        ("pytorch", "nvidia.com/gpu: 1", "nvidia.com/gpu: 500m", "a whole number of devices"),
+        ("pytorch", "nvidia.com/gpu: 1", "nvidia.com/gpu: 1, amd.com/gpu: 1", "of one kind"),
+        ("job", "{name: shards}", "{name: a, labels: {a: [b]}}", "must be a text, not a list"),
         ("pytorch", "nvidia.com/gpu: 1", "nvidia.com/mig-1g.5gb: 1", "is not counted here"),
         ("pytorch", "memory: 64Mi", "memory: lots", "must be an amount"),
         ("pytorch", "command: [sh, -c]", "", "are for the command of the image"),
@@ -132,6 +140,28 @@ def test_what_would_make_it_another_job_is_refused(
     said = refused(name, old, new)
     assert wrong in said
     assert "line " in said
+
+
+def test_variables_that_name_each_other_fill_no_memory() -> None:
+    """Nine variables of ten times the one before would be a gigabyte."""
+    env = [{"name": "A0", "value": "x" * 10}]
+    env += [{"name": f"A{n + 1}", "value": f"$(A{n})" * 10} for n in range(8)]
+    container = {"image": "a", "command": ["true"], "env": env}
+    document: dict[str, Any] = {
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+    }  # fmt: skip
+    with pytest.raises(BadInput, match=r"env\[5\].*longer than 1,048,576 characters"):
+        read_job(json.dumps(document).encode(), source="job")
+    del env[4:]
+    container["command"] = ["echo", *["$(A3)" * 20] * 20]
+    with pytest.raises(BadInput, match=r"command.*longer than 1,048,576 characters"):
+        read_job(json.dumps(document).encode(), source="job")
+
+
+def test_a_request_that_is_the_limit_is_not_warned_of() -> None:
+    found = changed("pytorch", "nvidia.com/gpu: 1", 'nvidia.com/gpu: "1"')
+    assert not [each for each in found.warnings if "nvidia" in each.path]
 
 
 def test_a_file_of_nothing_but_odd_values_is_refused_in_words() -> None:

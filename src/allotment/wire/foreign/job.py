@@ -51,7 +51,7 @@ REPLICA: Fields = {
     "replicas": READ,
     "restartPolicy": READ,
     "template": READ,
-    "scale": Unused(""),
+    "scale": Unused("a job keeps the number of its tasks"),
 }
 USUAL_RETRIES = 3
 """Of a job that is to be restarted, and does not say how often."""
@@ -95,7 +95,10 @@ def begin(plain: Plain, told: Remarks) -> tuple[JobDraft, Map, Map]:
     draft = JobDraft(name=name or "job")
     for where in ("labels", "annotations"):
         for key, value in told.map(meta.get(where), ("metadata", where)).items():
-            _label(draft, where, key, str(value), told)
+            # Annotations may be numbers in a file; those of labels come as they are written.
+            is_number = type(value) in (int, float)
+            text = str(value) if is_number else told.text(value, ("metadata", where, key))
+            _label(draft, where, key, text, told)
     return draft, found, told.map(found.get("spec"), ("spec",))
 
 

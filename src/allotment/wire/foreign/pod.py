@@ -96,6 +96,12 @@ RESOURCES: Fields = {
     "claims": Refused("asks for devices in a way that no engine here has"),
 }
 VARIABLE: Fields = {"name": READ, "value": READ, "valueFrom": READ}
+VOLUME: Fields = {"name": READ, "emptyDir": READ}
+EMPTY: Fields = {
+    "medium": READ,
+    "sizeLimit": Unused("the memory of a task bounds it"),
+}
+MOUNT: Fields = {"name": READ, "mountPath": READ}
 GPUS = frozenset({
     "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe",
     "habana.ai/gaudi", "huawei.com/Ascend910", "aws.amazon.com/neuron", "google.com/tpu",
@@ -108,6 +114,13 @@ UNITS = {
     "P": 10**15, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50,
 }  # fmt: skip
 NAMED = re.compile(r"\$(\$)?\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
+LATER = re.compile(
+    "RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)|PET_.*|TF_CONFIG|K_MPI_JOB_ROLE|JOB_COMPLETION_INDEX"
+)
+"""Variables that an operator sets: a task gets them when it starts."""
+MOST_FILLED = 1 << 20
+"""Characters of the variables of a task, or of its command; Kubernetes keeps little more. Each
+`$(NAME)` can be as long as all before it."""
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -160,12 +173,15 @@ def _volumes(value: Plain, place: Place, told: Remarks) -> frozenset[str]:
     """Return the volumes that a task has anyway: memory for `/dev/shm`. Others are refused."""
     there: set[str] = set()
     for number, each in enumerate(told.items(value, place)):
-        volume = told.map(each, (*place, number))
-        name = volume.get("name")
-        if isinstance(name, str) and set(volume) == {"name", "emptyDir"}:
-            there.add(name)
-        else:
-            told.refuse((*place, number), "is a volume of a cluster", SHARED)
+        at = (*place, number)
+        if not isinstance(each, dict) or not isinstance(each.get("emptyDir"), dict):
+            told.refuse(at, "is a volume of a cluster", SHARED)
+            continue
+        volume = told.map(each, at, VOLUME)
+        empty = told.map(volume.get("emptyDir"), (*at, "emptyDir"), EMPTY)
+        if empty.get("medium") not in (None, "", "Memory"):
+            told.refuse((*at, "emptyDir", "medium"), "must be Memory")
+        there.add(told.text(volume.get("name"), (*at, "name")))
     return frozenset(there)
 
 
@@ -175,7 +191,7 @@ def _container(
     found = told.map(value, place, CONTAINER)
     env = _env(found.get("env"), (*place, "env"), told)
     for number, each in enumerate(told.items(found.get("volumeMounts"), (*place, MOUNTS))):
-        mount = told.map(each, (*place, MOUNTS, number))
+        mount = told.map(each, (*place, MOUNTS, number), MOUNT)
         if mount.get("name") not in volumes or mount.get("mountPath") != "/dev/shm":
             told.refuse((*place, MOUNTS, number), "mounts what is not there", SHARED)
     words = _words(found.get("command"), (*place, "command"), told)
@@ -190,7 +206,7 @@ def _container(
         told.refuse(place, "names no command", "write it: command: [python, train.py]")
     return Task(
         image=told.text(found.get("image"), (*place, "image")),
-        command=tuple(_filled(word, env) for word in (*words, *more)) or usual,
+        command=_command(words, more, env, place, told) or usual,
         env=env,
         workdir=told.text(found.get("workingDir"), (*place, "workingDir")),
         resources=_resources(found.get("resources"), (*place, "resources"), told),
@@ -208,19 +224,50 @@ def _words(value: Plain, place: Place, told: Remarks) -> list[str]:
     return [str(word) for word in words]
 
 
-def _filled(word: str, env: dict[str, str]) -> str:
-    """Put variables where a word says `$(NAME)`; what is none stays, and `$$(` means `$(`."""
+def _command(
+    words: list[str], more: list[str], env: dict[str, str], place: Place, told: Remarks
+) -> tuple[str, ...]:
+    """Return a command and its arguments, variables filled in."""
+    if sum(_length(word, env) for word in (*words, *more)) > MOST_FILLED:
+        told.refuse((*place, "command"), *TOO_LONG)
+        return ()
+    return (
+        *(_filled(word, env, (*place, "command", at), told) for at, word in enumerate(words)),
+        *(_filled(word, env, (*place, "args", at), told) for at, word in enumerate(more)),
+    )
+
+
+TOO_LONG = (f"is longer than {MOST_FILLED:,} characters", "each `$(NAME)` counts as its value")
+
+
+def _length(word: str, env: dict[str, str]) -> int:
+    """Return how long a word is at most once variables are put into it."""
+    return len(word) + sum(len(env.get(found[2], "")) for found in NAMED.finditer(word))
+
+
+def _filled(word: str, env: dict[str, str], place: Place, told: Remarks) -> str:
+    """Put variables where a word says `$(NAME)`; what is none stays, and `$$(` means `$(`.
+
+    One that an operator sets is refused: no shell reads the word when its value is known.
+    """
 
     def put(found: re.Match[str]) -> str:
+        name = found[2]
         if found[1]:
-            return f"$({found[2]})"
-        return env.get(found[2], found[0])
+            return f"$({name})"
+        if name not in env and LATER.fullmatch(name):
+            told.refuse(
+                place, f"names $({name}), which is known only when a task starts",
+                f"have a shell read it: [sh, -c, 'exec train.py ${name}']",
+            )  # fmt: skip
+        return env.get(name, found[0])
 
     return NAMED.sub(put, word)
 
 
 def _env(value: Plain, place: Place, told: Remarks) -> dict[str, str]:
     env: dict[str, str] = {}
+    length = 0
     for number, each in enumerate(told.items(value, place)):
         at = (*place, number)
         found = told.map(each, at, VARIABLE)
@@ -234,7 +281,12 @@ def _env(value: Plain, place: Place, told: Remarks) -> dict[str, str]:
                 f"write its value; or pass a secret on: --set secrets.{name}=…",
             )
         else:
-            env[name] = _filled(str(found.get("value") or ""), env)
+            text = told.text(found.get("value"), (*at, "value"))
+            length += _length(text, env)
+            if length > MOST_FILLED:
+                told.refuse(at, *TOO_LONG)
+                break
+            env[name] = _filled(text, env, (*at, "value"), told)
     return env
 
 
@@ -250,15 +302,17 @@ def _resources(value: Plain, place: Place, told: Remarks) -> Map:
     for name in dict.fromkeys((*limits, *asked)):
         key = "limits" if name in limits else "requests"
         at, wanted = (*place, key, name), limits.get(name, asked.get(name))
-        if name in limits and asked.get(name, wanted) != wanted:
+        if name in limits and amount_of(asked.get(name, wanted)) != amount_of(wanted):
             told.warn(
                 (*place, "requests", name), f"is not used: a task gets its limit, {wanted}"
             )
         amount = amount_of(wanted)
         if amount is None:
             told.refuse(at, f"must be an amount, not {shown(wanted)}", "such as 500m or 16Gi")
+        elif name in GPUS and (amount != int(amount) or "gpu" in found):
+            told.refuse(at, "must be a whole number of devices of one kind")
         elif name in GPUS:
-            found["gpu"] = str(amount)
+            found["gpu"] = str(int(amount))
         elif name == "cpu":
             found["cpu"] = f"{amount:f}"
         elif name in AMOUNTS:

@@ -1,5 +1,7 @@
 """Kubeflow's PyTorchJob: a master and workers, which find each other by MASTER_ADDR."""
 
+import re
+
 from allotment.model.spec import Dialect
 from allotment.wire.foreign.fields import READ, Fields, Refused, Remarks
 from allotment.wire.foreign.job import begin, finish, read_policy, read_roles
@@ -16,7 +18,7 @@ SPEC: Fields = {
         "take it out; a job file has `count: {min: 2, max: 8, elastic: true}`",
     ),
 }
-HOW_MANY = ("auto", "gpu", "cpu")
+HOW_MANY = re.compile("auto|gpu|cpu|[1-9][0-9]{0,2}")
 
 
 def read_pytorch_job(plain: Plain, tree: Tree | None, source: str) -> JobFile:
@@ -28,8 +30,11 @@ def read_pytorch_job(plain: Plain, tree: Tree | None, source: str) -> JobFile:
     draft.roles = read_roles(spec.get("pytorchReplicaSpecs"), place, ("Master", "Worker"), told)
     read_policy(draft, spec.get("runPolicy"), ("spec", "runPolicy"), told)
     each = str(spec.get("nprocPerNode") or "auto")
-    if each not in HOW_MANY and not (each.isdecimal() and 0 < int(each) <= 1024):
-        told.refuse(("spec", "nprocPerNode"), f"must be a number or auto, not {shown(each)}")
+    if not HOW_MANY.fullmatch(each):
+        told.refuse(
+            ("spec", "nprocPerNode"),
+            f"must be a number from 1 to 999, auto, gpu or cpu, not {shown(each)}",
+        )
         each = "auto"
     tasks = sum(role.count for role in draft.roles)
     processes = tasks * int(each) if each.isdecimal() else tasks
