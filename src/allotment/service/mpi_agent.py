@@ -6,8 +6,9 @@ another node. The first task on each node but mpirun's own runs it with `serve`,
 it is asked to among its own processes: so that has the task's devices and limits, and ends with
 it. It listens at the port that the gang has for its rendezvous, which mpirun's node alone uses.
 
-Both sides prove that they know the key of the gang before anything is run. Standard library
-only: it is a program by itself, and imports nothing of ours.
+Both sides prove that they know the key of the gang before anything is run. Anybody may connect:
+who does not prove it soon is hung up on, the oldest first where there are many. Standard
+library only: it is a program by itself, and imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -29,12 +30,18 @@ import time
 KEY = "ALLOT_MPI_KEY"
 MOST_COMMAND = 1 << 20
 """mpirun's are some hundred bytes long."""
-MOST_CALLERS = 32
+MOST_PROOF = 64
+MOST_STRANGERS = 32
+"""Of callers that have not shown that they know the key."""
 HANDSHAKE_S = 10.0
 CONNECT_S = 60.0
 """How long a task is waited for that is about to come up."""
 END_S = 5.0
-ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+ENDING = (
+    signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
+    signal.SIGUSR2, signal.SIGALRM,
+)  # fmt: skip
+"""All by which a job may want to be warned."""
 LOST = 255
 """As of ssh: the connection broke."""
 
@@ -80,30 +87,45 @@ def proof(key: bytes, side: str, *parts: bytes) -> bytes:
 
 
 class AgentLine:
-    """A connection on which each message goes behind its length."""
+    """A connection on which each message goes behind its length.
+
+    All that is read, but for a last message, has to come within HANDSHAKE_S.
+    """
 
     def __init__(self, link: socket.socket) -> None:
         self.link = link
+        self._until = time.monotonic() + HANDSHAKE_S
 
     def put(self, message: bytes) -> None:
         """Send one message."""
         self.link.sendall(len(message).to_bytes(4, "big") + message)
 
     def get(self, most: int) -> bytes:
-        """Return the next message. Raises ConnectionError."""
+        """Return the next message. Raises OSError: it is too long, late, or will never come."""
         size = int.from_bytes(self._exactly(4), "big")
         if size > most:
             raise ConnectionError("a message is too long")
         return self._exactly(size)
 
+    def last(self, most: int) -> bytes:
+        """Return the next message, whenever it comes. Raises OSError."""
+        self._until = float("inf")
+        self.link.settimeout(None)
+        return self.get(most)
+
     def _exactly(self, size: int) -> bytes:
-        found = b""
+        found = bytearray()
         while len(found) < size:
+            if self._until != float("inf"):
+                left = self._until - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError("the other side is too slow")
+                self.link.settimeout(left)
             piece = self.link.recv(min(size - len(found), 1 << 16))
             if not piece:
                 raise ConnectionError("the other side is gone")
             found += piece
-        return found
+        return bytes(found)
 
 
 # ── the task that mpirun's daemon runs in ───────────────────────────────────────────────
@@ -141,10 +163,33 @@ class Commands:
             self._end_if_idle()
 
 
+class Strangers:
+    """Callers that have not shown that they know the key: a crowd of them pushes itself out."""
+
+    def __init__(self) -> None:
+        self._links: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
+
+    def add(self, link: socket.socket) -> None:
+        """Let one try, in place of the oldest where there are many."""
+        with self._lock:
+            self._links[link] = None
+            if len(self._links) > MOST_STRANGERS:
+                oldest = next(iter(self._links))
+                del self._links[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+
+    def remove(self, link: socket.socket) -> None:
+        """Note that one is a stranger no more, or gone."""
+        with self._lock:
+            self._links.pop(link, None)
+
+
 def serve(key: bytes, address: str, port: int) -> int:
     """Run what is asked for with the key, until the task is told to end."""
-    listening = socket.create_server((_bind_to(address), port), backlog=MOST_CALLERS)
-    room, commands = threading.BoundedSemaphore(MOST_CALLERS), Commands()
+    listening = socket.create_server((_bind_to(address), port), backlog=128)
+    strangers, commands = Strangers(), Commands()
     # A signal that comes to another thread wakes this one, which alone handles it.
     woken, waking = socket.socketpair()
     waking.setblocking(False)
@@ -156,11 +201,13 @@ def serve(key: bytes, address: str, port: int) -> int:
         if listening not in ready:
             continue
         link, _ = listening.accept()
-        if not room.acquire(blocking=False):
+        strangers.add(link)
+        told = (key, link, strangers, commands)
+        try:
+            threading.Thread(target=_answer, args=told, daemon=True).start()
+        except RuntimeError:  # The task may have no more processes.
+            strangers.remove(link)
             link.close()
-            continue
-        caller = threading.Thread(target=_answer, args=(key, link, room, commands), daemon=True)
-        caller.start()
 
 
 def _bind_to(address: str) -> str:
@@ -171,31 +218,35 @@ def _bind_to(address: str) -> str:
         return ""
 
 
-def _answer(
-    key: bytes, link: socket.socket, room: threading.BoundedSemaphore, commands: Commands
-) -> None:
+def _answer(key: bytes, link: socket.socket, strangers: Strangers, commands: Commands) -> None:
     with link:
         try:
-            link.settimeout(HANDSHAKE_S)
-            command = _wish(key, AgentLine(link))
+            command = _wish(key, AgentLine(link), strangers)
             link.settimeout(None)
             with commands:
                 _run(command, link)
         except (OSError, ValueError):
             pass  # Nobody who knows the key, or nobody any more.
         finally:
-            room.release()
+            strangers.remove(link)
 
 
-def _wish(key: bytes, line: AgentLine) -> str:
-    """Return the command of one who knows the key. Raises ConnectionError."""
-    theirs, mine = line.get(64), secrets.token_bytes(32)
+def _wish(key: bytes, line: AgentLine, strangers: Strangers) -> str:
+    """Return the command of one who knows the key. Raises OSError."""
+    theirs, mine = line.get(MOST_PROOF), secrets.token_bytes(32)
     line.put(mine)
     line.put(proof(key, "task", theirs, mine))
-    told, command = line.get(64), line.get(MOST_COMMAND)
-    if not hmac.compare_digest(told, proof(key, "mpirun", theirs, mine, command)):
-        raise ConnectionError("a wrong key")
+    _check(line.get(MOST_PROOF), proof(key, "caller", theirs, mine))
+    strangers.remove(line.link)
+    line.put(b"")
+    told, command = line.get(MOST_PROOF), line.get(MOST_COMMAND)
+    _check(told, proof(key, "mpirun", theirs, mine, command))
     return command.decode()
+
+
+def _check(told: bytes, right: bytes) -> None:
+    if not hmac.compare_digest(told, right):
+        raise ConnectionError("a wrong key")
 
 
 def _run(command: str, link: socket.socket) -> None:
@@ -226,37 +277,57 @@ def _end_with(link: socket.socket, process: subprocess.Popen[bytes]) -> None:
 # ── the task that mpirun runs in ────────────────────────────────────────────────────────
 
 
+class Impostor(Exception):
+    """What listens does not know the key."""
+
+
 def call(key: bytes, address: str, port: int, command: str) -> int:
     """Have a command run in the task at an address; return its exit code."""
     try:
-        with _connected(address, port) as link:
-            line, mine = AgentLine(link), secrets.token_bytes(32)
-            line.put(mine)
-            theirs = line.get(64)
-            if not hmac.compare_digest(line.get(64), proof(key, "task", mine, theirs)):
-                return _fail(f"what listens at {address}:{port} is no task of this job", LOST)
+        line, known = _met(key, address, port)
+        with line.link:
             wish = command.encode()
-            line.put(proof(key, "mpirun", mine, theirs, wish))
+            line.put(proof(key, "mpirun", *known, wish))
             line.put(wish)
-            link.settimeout(None)
-            return int(line.get(16))
+            return int(line.last(16))
+    except Impostor:
+        return _fail(f"what listens at {address}:{port} is no task of this job", LOST)
     except OSError as error:
         return _fail(f"{address}:{port}: {error}", LOST)
 
 
-def _connected(address: str, port: int) -> socket.socket:
-    """Connect, as soon as the task has come up. Raises OSError."""
+def _met(key: bytes, address: str, port: int) -> tuple[AgentLine, tuple[bytes, bytes]]:
+    """Connect to a task, as soon as it has come up and takes us for what we are.
+
+    Returns what both sides said, too. Raises OSError, Impostor.
+    """
     until = time.monotonic() + CONNECT_S
     while True:
         try:
             link = socket.create_connection((address, port), timeout=HANDSHAKE_S)
-        except ConnectionRefusedError:
+            try:
+                link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                line = AgentLine(link)
+                return line, _greeted(key, line)
+            except BaseException:
+                link.close()
+                raise
+        except (ConnectionError, TimeoutError):  # Not up yet, or a crowd pushed us out.
             if time.monotonic() > until:
                 raise
             time.sleep(0.1)
-        else:
-            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            return link
+
+
+def _greeted(key: bytes, line: AgentLine) -> tuple[bytes, bytes]:
+    """Show a task that we know the key, and have it show that. Raises OSError, Impostor."""
+    mine = secrets.token_bytes(32)
+    line.put(mine)
+    theirs = line.get(MOST_PROOF)
+    if not hmac.compare_digest(line.get(MOST_PROOF), proof(key, "task", mine, theirs)):
+        raise Impostor
+    line.put(proof(key, "caller", mine, theirs))
+    line.get(MOST_PROOF)
+    return mine, theirs
 
 
 if __name__ == "__main__":

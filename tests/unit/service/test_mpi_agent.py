@@ -1,5 +1,6 @@
 """The program by which mpirun gets to other tasks: run as they would, over real sockets."""
 
+import contextlib
 import os
 import secrets
 import signal
@@ -8,12 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import monotonic
 from typing import NamedTuple
 
 import pytest
 
 from allotment.service import mpi_agent
-from allotment.service.mpi_agent import KEY, AgentLine, hosts_in, proof
+from allotment.service.mpi_agent import KEY, MOST_STRANGERS, AgentLine, hosts_in, proof
+from allotment.wire.words import SIGNALS
 from tests.support.cluster import until
 
 HERE, THERE = "127.0.0.1", "127.0.0.2"
@@ -54,6 +57,14 @@ def listens(port: int) -> Callable[[], bool]:
             return trying.connect_ex((THERE, port)) == 0
 
     return check
+
+
+def say_to_the_end(line: AgentLine, *messages: bytes) -> None:
+    with contextlib.suppress(OSError):  # It hangs up sooner or later.
+        for message in messages:
+            line.put(message)
+        while True:
+            line.get(64)
 
 
 def said_in(path: Path) -> str:
@@ -104,30 +115,54 @@ def test_without_the_key_nothing_is_run_and_no_task_is_taken_for_one(
         line, mine = AgentLine(link), b"m" * 32
         line.put(mine)
         theirs = line.get(64)
-        command = f"touch {touched}".encode()
-        line.put(proof(b"another", "mpirun", mine, theirs, command))
-        line.put(command)
         line.get(64)
-        with pytest.raises((ConnectionError, TimeoutError)):
-            line.get(16)  # It hangs up, and says no more.
+        command = f"touch {touched}".encode()
+        proofs = [
+            proof(b"another", "caller", mine, theirs),
+            proof(b"another", "mpirun", mine, theirs, command),
+        ]
+        say_to_the_end(line, *proofs, command)
     assert gang.said(THERE, "true")[0] == 0
     assert not touched.exists()
 
 
-def test_a_proof_that_was_overheard_is_worth_nothing(gang: Gang, tmp_path: Path) -> None:
+@pytest.mark.parametrize("knows", ["nothing", "the key, and who sits between changes the wish"])
+def test_a_proof_that_was_overheard_is_worth_nothing(
+    gang: Gang, tmp_path: Path, knows: str
+) -> None:
     key, touched = bytes.fromhex(gang.env[KEY]), tmp_path / "touched"
-    command = f"touch {touched}".encode()
-    overheard = proof(key, "mpirun", b"m" * 32, b"t" * 32, command)
     with socket.create_connection((THERE, gang.port), 5) as link:
-        line = AgentLine(link)
-        line.put(b"m" * 32)
+        line, mine = AgentLine(link), b"m" * 32
+        line.put(mine)
+        theirs = line.get(64)
         line.get(64)
-        line.get(64)
-        line.put(overheard)
-        line.put(command)
-        with pytest.raises((ConnectionError, TimeoutError)):
-            line.get(16)
+        of_now = theirs if knows != "nothing" else b"t" * 32
+        proofs = proof(key, "caller", mine, of_now), proof(key, "mpirun", mine, of_now, b"true")
+        say_to_the_end(line, *proofs, f"touch {touched}".encode())
     assert not touched.exists()
+
+
+def test_a_crowd_that_says_nothing_keeps_mpirun_from_no_task(gang: Gang) -> None:
+    with contextlib.ExitStack() as stack:
+        crowd = [
+            stack.enter_context(socket.create_connection((THERE, gang.port), 5))
+            for _ in range(2 * MOST_STRANGERS)
+        ]
+        assert gang.said(THERE, "exit 4")[0] == 4
+        assert crowd[0].recv(1) == b"", "the oldest was not hung up on"
+
+
+def test_who_sends_a_little_now_and_then_is_hung_up_on() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        line = AgentLine(ours)
+        line._until = monotonic() + 0.2  # pyright: ignore[reportPrivateUsage]
+        theirs.sendall(b"\0")
+        with pytest.raises(TimeoutError):
+            line.get(64)
+        theirs.sendall(b"\0")
+        with pytest.raises(TimeoutError):
+            line.get(64)
 
 
 @pytest.mark.parametrize("sent", [b"\xff" * 8, b"", b"\0\0\0\x20short"])
@@ -146,21 +181,23 @@ def test_what_runs_ends_with_the_one_who_asked_for_it(gang: Gang, tmp_path: Path
     until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), "it to end")
 
 
+@pytest.mark.parametrize("name", SIGNALS)
 def test_a_task_that_is_told_to_end_stays_until_its_commands_have(
-    gang: Gang, tmp_path: Path
+    gang: Gang, tmp_path: Path, name: str
 ) -> None:
+    how = signal.Signals[f"SIG{name}"]
     pid, done = tmp_path / "pid", tmp_path / "done"
-    words = f"trap 'echo saved >{done}; exit 5' USR1; echo $$ >{pid}; sleep 1000 & wait"
+    words = f"trap 'echo saved >{done}; exit 5' {name}; echo $$ >{pid}; sleep 1000 & wait"
     asking = gang.run(THERE, words)
     until(lambda: bool(said_in(pid)), "the command to run")
-    gang.server.send_signal(signal.SIGUSR1)
+    gang.server.send_signal(how)
     with pytest.raises(subprocess.TimeoutExpired):
         gang.server.wait(0.2)
-    os.kill(int(pid.read_text()), signal.SIGUSR1)
+    os.kill(int(pid.read_text()), how)
     asking.communicate()
     assert asking.returncode == 5
     assert done.read_text() == "saved\n"
-    assert gang.server.wait(10) == 128 + signal.SIGUSR1
+    assert gang.server.wait(10) == 128 + how
 
 
 def test_a_task_without_commands_ends_at_once(gang: Gang) -> None:
