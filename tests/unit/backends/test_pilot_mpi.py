@@ -1,7 +1,10 @@
 """A gang with `mpi: mpirun` on pilots: what its tasks are told."""
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
+from allotment.backends.pilot.backend import _kept  # pyright: ignore[reportPrivateUsage]
 from allotment.backends.pilot.mpi import with_agents
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import Resources
@@ -57,3 +60,12 @@ def test_other_gangs_stay_as_they_are() -> None:
         gang = a_gang(mpi=mpi)
         assert with_agents(gang, b"s") is gang
     assert replace(with_agents(a_gang(), b"s"), tasks=()) == replace(a_gang(), tasks=())
+
+
+def test_a_secret_that_a_crash_left_empty_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.touch()
+    path.with_suffix(".part").write_text("older, and readable")
+    assert _kept(path, lambda: "s3cret") == "s3cret"
+    assert _kept(path, lambda: "another") == "s3cret"
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -156,8 +156,9 @@ class PilotBackend:
         # Users reach their outputs through the folder above; nobody what is in this one.
         (self._root / "nodes").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
-        self._prefix = self._own_name()
-        self._secret = self._own_secret()
+        # No other service's jobs have names that begin so.
+        self._prefix = _kept(self._root / "name", lambda: f"allot-{token_hex(4)}")
+        self._secret = _kept(self._root / "secret", lambda: token_hex(32)).encode()
         if self._disk:
             root = own_folder(self._disk, self._prefix)
             kept = Checkpoints(self._root / "checkpoints")
@@ -179,24 +180,6 @@ class PilotBackend:
         for hold in self._holds.values():
             self._tell(hold)  # Nothing is to be placed where nothing is held yet.
         self._stepping = asyncio.create_task(forever(self._step, STEP_EVERY_S, "held nodes"))
-
-    def _own_name(self) -> str:
-        """Return what the names of our jobs begin with: no other service's do."""
-        path = self._root / "name"
-        if not path.exists():
-            part = path.with_suffix(".part")
-            part.write_text(f"allot-{token_hex(4)}")
-            part.rename(path)
-        return path.read_text()
-
-    def _own_secret(self) -> bytes:
-        path = self._root / "secret"
-        if not path.exists():
-            part = path.with_suffix(".part")
-            part.touch(mode=0o600)
-            part.write_text(token_hex(32))
-            part.rename(path)
-        return path.read_bytes()
 
     def _match_nodes(self) -> None:
         """Have a hold for each node of the configuration, and none that is of no use."""
@@ -743,6 +726,25 @@ class PilotBackend:
 
 def _lost(key: TaskKey, why: str) -> TaskReport:
     return TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=why))
+
+
+def _kept(path: Path, make: Callable[[], str]) -> str:
+    """Return what a file has; what is made for it is on disk before it is used.
+
+    A crash can leave it empty: an empty secret would be everybody's.
+    """
+    text = path.read_text() if path.exists() else ""
+    if text:
+        return text
+    part, text = path.with_suffix(".part"), make()
+    part.unlink(missing_ok=True)
+    part.touch(mode=0o600)
+    with part.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+    return text
 
 
 def _wall_now() -> WallTime:
