@@ -434,11 +434,6 @@ class PilotBackend:
     async def launch(self, gang: GangLaunch) -> Refused:
         """Start each task on its node, once all the nodes are held."""
         gang = with_agents(gang, self._secret)
-        try:
-            gang = await self._images.with_login(gang)
-        except ImageTrouble as trouble:
-            self._never_launched(gang, trouble)
-            return {}
         refused: dict[TaskKey, str] = {}
         by_hold: dict[Hold, list[TaskLaunch]] = {}
         for task in gang.tasks:
@@ -451,6 +446,10 @@ class PilotBackend:
         for hold, link in zip(by_hold, links, strict=True):
             if link is None:
                 return dict.fromkeys((task.key for task in gang.tasks), self._not_given(hold))
+        try:
+            gang = await self._images.with_login(gang, [link for link in links if link])
+        except ImageTrouble as trouble:
+            return await self._never_launched(gang, trouble)
         parts = [
             self._launch_on(hold, link, gang.only(tasks))
             for (hold, tasks), link in zip(by_hold.items(), links, strict=True)
@@ -484,11 +483,23 @@ class PilotBackend:
             hold.coming.update(key for key in keys if key in hold.live and key not in answer)
         return answer
 
-    def _never_launched(self, gang: GangLaunch, trouble: ImageTrouble) -> None:
-        """Report what the image of a gang kept from being launched."""
+    async def _never_launched(self, gang: GangLaunch, trouble: ImageTrouble) -> Refused:
+        """Report what the image of a gang kept from being launched.
+
+        Of tasks that an earlier call started no end is made up: their runners are asked.
+        Returns what is refused where one is not to be had. Raises EngineAway.
+        """
+        keys = [task.key for task in gang.tasks]
+        for hold in {hold for key in keys if (hold := self._hold_of(key)) is not None}:
+            if await self._link_up(hold) is None:
+                return dict.fromkeys(keys, self._not_given(hold))
+        await self.observe(keys)
         told, why = Exit(platform_error=trouble.cause), trouble.diagnosis()
-        for task in gang.tasks:
-            self._sink(TaskReport(task.key, Seen.ENDED, exit=told, diagnosis=why))
+        for key in keys:
+            hold = self._hold_of(key)
+            if hold is None or not (key in hold.live or hold.has(key)):
+                self._sink(TaskReport(key, Seen.ENDED, exit=told, diagnosis=why))
+        return {}
 
     def _not_given(self, hold: Hold) -> str:
         row = self._rows[hold.job_name]

@@ -52,6 +52,13 @@ class Link:
         self._next = 0
         self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
 
+    @property
+    def is_on_this_machine(self) -> bool:
+        """Whether its node is this machine: it has the address that it dialled."""
+        ours = self._writer.get_extra_info("sockname")
+        theirs = self._writer.get_extra_info("peername")
+        return bool(ours and theirs) and ours[0] == theirs[0]
+
     async def call(self, op: Op, kind: type[T] | Any = None) -> T:
         """Return the result of a call, as `kind`.
 

@@ -5,12 +5,13 @@ are read where the users' homes are, and go to a node with what is to be started
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from allotment.backends.local.images.images import Images
-from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.backends.local.images.reference import parse
+from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.backends.pilot import image_messages as im
 from allotment.backends.pilot.asking import MOST
 from allotment.backends.pilot.link import Link
@@ -18,7 +19,7 @@ from allotment.backends.pilot.messages import Isolation
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.service.abilities import INSTEAD
-from allotment.service.image_view import ImageRow, ImageView
+from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import GangLaunch, ImageWish
 
 MOST_WORDS = 500
@@ -40,11 +41,15 @@ class NodeImages:
         """How many bytes a node may keep."""
         return self._images.limit() if self._images is not None else 0
 
-    async def with_login(self, gang: GangLaunch) -> GangLaunch:
-        """Return a launch with what its image is asked for. Raises ImageTrouble."""
+    async def with_login(self, gang: GangLaunch, links: Iterable[Link]) -> GangLaunch:
+        """Return a launch, for some nodes, with what its image is asked for.
+
+        Raises ImageTrouble.
+        """
         if gang.image_wish is None or self._images is None:
             return gang
         wish = await self._images.with_login(gang.image_wish)
+        _keep_from_strangers(wish, links)
         return msgspec.structs.replace(gang, image_wish=wish)
 
     async def resolve(self, wish: ImageWish) -> str:
@@ -66,9 +71,11 @@ class NodeImages:
         view = await self._asking().inspect(wish)
         links = self._links()
         told = await self._ask(links, im.ListImages(None)) if links else []
-        if not told or not all(_has(each, view) for each in told):
-            return view
-        return msgspec.structs.replace(view, is_here=True, to_fetch=0)
+        is_here = bool(told) and all(_has(each, view) for each in told)
+        # What the service's own store has is of no use to a node.
+        layers = tuple(ImageLayer(layer.digest, layer.size) for layer in view.layers)
+        to_fetch = 0 if is_here else sum(layer.size for layer in layers)
+        return msgspec.structs.replace(view, is_here=is_here, layers=layers, to_fetch=to_fetch)
 
     async def warm(self, wish: ImageWish) -> ImageView:
         """Have all nodes that are held fetch an image. Raises Rejected."""
@@ -76,9 +83,11 @@ class NodeImages:
         exact = msgspec.structs.replace(wish, reference=await images.resolve(wish))
         try:
             exact = await images.with_login(exact)
+            links = [link for link in self._up() if _can(link)] or self._up()
+            _keep_from_strangers(exact, links)
         except ImageTrouble as trouble:
             raise trouble.refusal() from trouble
-        for told in await self._ask(self._up(), im.WarmImage(exact, self.room)):
+        for told in await self._ask(links, im.WarmImage(exact, self.room)):
             _check(told)
         return await self.inspect(exact)
 
@@ -127,6 +136,23 @@ class NodeImages:
             if isinstance(each, BackendError) and not told:
                 raise Rejected(Code.UNAVAILABLE, f"{each}.", "Try again.") from each
         return told
+
+
+def _keep_from_strangers(wish: ImageWish, links: Iterable[Link]) -> None:
+    """Raise ImageTrouble where a password would go to who listens on a node's loopback.
+
+    That may be anybody's job. On this machine it is the registry that its user logged in to.
+    """
+    if not wish.login or not parse(wish.reference).is_near:
+        return
+    away = [link.hello.node for link in links if not link.is_on_this_machine]
+    if away:
+        raise ImageTrouble(
+            Kind.DENIED,
+            f"{wish.reference} is on another machine for node {away[0]}, which is not sent "
+            "your password for it.",
+            "Name the registry by a host name that nodes reach, with TLS; or log out of it.",
+        )
 
 
 def why_no_images(isolation: Isolation) -> str:

@@ -1,0 +1,180 @@
+"""Images of jobs on pilots: what keeps one from a launch, and whom a password reaches."""
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import msgspec
+import pytest
+
+from allotment.backends.local.images.images import Images
+from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.backends.pilot import image_messages as im
+from allotment.backends.pilot import messages as m
+from allotment.backends.pilot.backend import PilotBackend
+from allotment.backends.pilot.link import Link
+from allotment.model.cluster import Node
+from allotment.model.errors import BackendError, Rejected
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.quantity import Resources
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.image_view import ImageLayer, ImageView
+from allotment.service.ports import Binding, GangLaunch, ImageWish, Report, TaskLaunch
+
+# pyright: reportPrivateUsage=false
+# Runners dial in below what a backend promises.
+
+ONE, OTHER = (TaskKey(JobId(7), AttemptNo(1), TaskIndex(n)) for n in (0, 1))
+EXACT = f"h/bb:1@sha256:{'0' * 64}"
+ABLE = m.Isolation("own", "v2", ())
+
+
+class Registries:
+    """What is asked of registries, with a home that may be out of reach."""
+
+    def __init__(self) -> None:
+        self.trouble: ImageTrouble | None = None
+        self.view = ImageView(EXACT, "d", True, (ImageLayer("l", 5, 9, 2),), 0)
+
+    def limit(self) -> int:
+        return 1
+
+    async def with_login(self, wish: ImageWish) -> ImageWish:
+        if self.trouble is not None:
+            raise self.trouble
+        return msgspec.structs.replace(wish, login="me:pw")
+
+    async def resolve(self, wish: ImageWish) -> str:
+        return wish.reference
+
+    async def inspect(self, wish: ImageWish) -> ImageView:  # noqa: ARG002
+        return self.view
+
+
+class Runner(Link):
+    """A runner that takes what it is told to start, or has hung up."""
+
+    def __init__(
+        self, node: str, *, is_near: bool = True, isolation: m.Isolation = ABLE
+    ) -> None:
+        self.hello = m.Hello(m.PROTOCOL, node, 1, "7", "s", "s", isolation=isolation)
+        self.started: list[TaskKey] = []
+        self.asked: list[m.Op] = []
+        self.is_up, self._is_near = True, is_near
+
+    @property
+    def is_on_this_machine(self) -> bool:
+        return self._is_near
+
+    def hang_up(self) -> None:
+        pass
+
+    async def call(self, op: m.Op, kind: object = None) -> object:  # noqa: ARG002
+        self.asked.append(op)
+        if not self.is_up:
+            raise self._away("hung up")
+        match op:
+            case m.Launch(gang):
+                self.started += [task.key for task in gang.tasks]
+                return []
+            case m.Observe(keys):
+                return [TaskReport(key, Seen.UNKNOWN) for key in keys if key in self.started]
+            case _:
+                return im.ImagesTold()
+
+
+class Held(PilotBackend):
+    """Nodes that are held, without any Slurm."""
+
+    def __init__(self, folder: Path, *runners: Runner) -> None:
+        self.registries, self.told = Registries(), list[Report]()
+        nodes = [Node(NodeId(n), each.hello.node, 4000, 0, 0) for n, each in enumerate(runners)]
+        images = cast("Images", self.registries)
+        super().__init__(folder, "main", lambda: nodes, disk="/d", images=images)
+        self._sink = self.told.append
+        (self._root / "nodes").mkdir(parents=True)
+        self._match_nodes()
+        for runner in runners:
+            self._holds[runner.hello.node].connect(runner)
+
+
+def a_gang(image: str = EXACT) -> GangLaunch:
+    tasks = tuple(
+        TaskLaunch(key, f"main.{n}", Binding(f"n{n}"), ("true",), (), Resources())
+        for n, key in enumerate((ONE, OTHER))
+    )
+    return GangLaunch(tasks, "/", image_wish=ImageWish(image, "ann", "/home/ann"))
+
+
+def launched(engine: Held, gang: GangLaunch) -> None:
+    """Launch a gang, whatever comes of it."""
+
+    async def story() -> None:
+        try:
+            await engine.launch(gang)
+        except BackendError:
+            engine.told.clear()
+
+    asyncio.run(story())
+
+
+def test_a_task_that_was_started_is_not_told_as_ended_when_its_password_is_gone(
+    tmp_path: Path,
+) -> None:
+    runners = Runner("n0"), Runner("n1")
+    engine = Held(tmp_path, *runners)
+    runners[1].is_up = False
+    launched(engine, a_gang())
+    assert runners[0].started == [ONE]
+    runners[1].is_up = True
+    engine.registries.trouble = ImageTrouble(Kind.AWAY, "The home of ann does not answer.")
+    launched(engine, a_gang())
+    assert [(report.key, report.seen) for report in reports(engine)] == [(OTHER, Seen.ENDED)]
+
+
+def reports(engine: Held) -> list[TaskReport]:
+    return [report for report in engine.told if isinstance(report, TaskReport)]
+
+
+@pytest.mark.parametrize(
+    ("image", "is_near", "is_started"),
+    [
+        (EXACT, False, True),
+        (f"localhost:5000/{EXACT}", True, True),
+        (f"localhost:5000/{EXACT}", False, False),
+        (f"127.0.0.1:5000/{EXACT}", False, False),
+    ],
+)
+def test_no_password_goes_to_whoever_listens_on_the_loopback_of_another_machine(
+    tmp_path: Path, image: str, is_near: bool, is_started: bool
+) -> None:
+    runners = Runner("n0"), Runner("n1", is_near=is_near)
+    engine = Held(tmp_path, *runners)
+    launched(engine, a_gang(image))
+    assert runners[1].started == ([OTHER] if is_started else [])
+    if is_started:
+        assert not engine.told
+        return
+    why = [report.diagnosis.cause for report in reports(engine) if report.diagnosis]
+    assert len(why) == 2
+    assert "not sent your password" in why[0]
+    assert not runners[0].started
+    with pytest.raises(Rejected, match="not sent your password"):
+        asyncio.run(engine.warm_image(ImageWish(image, "ann", "/home/ann")))
+    assert not any(isinstance(op, im.WarmImage) for op in runners[1].asked)
+
+
+def test_a_password_goes_ahead_to_no_node_that_runs_no_images(tmp_path: Path) -> None:
+    bare = m.Isolation("own", "v2", (), missing={"images": "NFS"})
+    runners = Runner("n0"), Runner("n1", isolation=bare)
+    engine = Held(tmp_path, *runners)
+    asyncio.run(engine.warm_image(ImageWish(EXACT, "ann", "/home/ann")))
+    asked = [any(isinstance(op, im.WarmImage) for op in runner.asked) for runner in runners]
+    assert asked == [True, False]
+
+
+def test_what_the_services_own_store_has_is_not_on_the_nodes(tmp_path: Path) -> None:
+    engine = Held(tmp_path, Runner("n0"))
+    view = asyncio.run(engine.inspect_image(ImageWish(EXACT, "ann", "/home/ann")))
+    assert (view.is_here, view.to_fetch) == (False, 5)
+    assert "1 of 1 layers" in view.plan()
