@@ -203,7 +203,15 @@ class Router:
         fetching = self._fetching(wish.engine)
         if not fetching:
             return wish.reference  # Its engine fetches images by itself, or refuses them.
-        return await fetching[0].resolve_image(wish)
+        refusals: list[Rejected] = []
+        for engine in fetching:
+            try:
+                return await engine.resolve_image(wish)
+            except Rejected as refusal:
+                if refusal.code is not Code.NOT_SUPPORTED:
+                    raise
+                refusals.append(refusal)  # Another may run images, where this one cannot.
+        raise refusals[0]
 
     async def inspect_image(self, wish: ImageWish) -> ImageView:
         return _least_there(await self._ask_each(lambda each: each.inspect_image(wish)))

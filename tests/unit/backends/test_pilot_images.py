@@ -13,6 +13,7 @@ from allotment.backends.pilot import image_messages as im
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.pilot.link import Link
+from allotment.backends.router import Router
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, Rejected
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
@@ -20,6 +21,7 @@ from allotment.model.quantity import Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.image_view import ImageLayer, ImageView
 from allotment.service.ports import Binding, GangLaunch, ImageWish, Report, TaskLaunch
+from tests.unit.backends.test_router_images import Keeps
 
 # pyright: reportPrivateUsage=false
 # Runners dial in below what a backend promises.
@@ -171,6 +173,14 @@ def test_a_password_goes_ahead_to_no_node_that_runs_no_images(tmp_path: Path) ->
     asyncio.run(engine.warm_image(ImageWish(EXACT, "ann", "/home/ann")))
     asked = [any(isinstance(op, im.WarmImage) for op in runner.asked) for runner in runners]
     assert asked == [True, False]
+
+
+def test_pilots_that_hold_no_node_keep_no_image_from_another_engine(tmp_path: Path) -> None:
+    here, pilots = Keeps(), Held(tmp_path)
+    asyncio.run(Router({"here": here, "gpus": pilots}, tuple).remove_image("h/bb:1"))
+    assert here.removed == ["h/bb:1"]
+    with pytest.raises(Rejected, match="No node is held now"):
+        asyncio.run(Router({"gpus": pilots}, tuple).remove_image("h/bb:1"))
 
 
 def test_what_the_services_own_store_has_is_not_on_the_nodes(tmp_path: Path) -> None:

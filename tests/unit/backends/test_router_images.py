@@ -29,6 +29,7 @@ class Keeps(FakeBackend):
             raise Rejected(self._refuses, f"It says {self._refuses}.")
 
     async def resolve_image(self, wish: ImageWish) -> str:
+        self._check()
         return f"{wish.reference}@{self._to_fetch}"
 
     async def inspect_image(self, wish: ImageWish) -> ImageView:
@@ -90,3 +91,11 @@ def test_the_engine_of_a_job_resolves_its_image() -> None:
     asked = [ImageWish("i", "ann", "/h", engine=name) for name in ("", "e0", "e1", "e2")]
     found = [asyncio.run(router.resolve_image(wish)) for wish in asked]
     assert found == ["i@1", "i@1", "i@2", "i"]
+
+
+def test_an_engine_that_runs_no_images_now_keeps_no_job_from_another() -> None:
+    assert asyncio.run(together(ELSEWHERE, Keeps(2)).resolve_image(WISH)).endswith("@2")
+    with pytest.raises(Rejected, match="It says not_supported"):
+        asyncio.run(together(ELSEWHERE, FakeBackend()).resolve_image(WISH))
+    with pytest.raises(Rejected, match="It says forbidden"):
+        asyncio.run(together(Keeps(refuses=Code.FORBIDDEN), Keeps(2)).resolve_image(WISH))

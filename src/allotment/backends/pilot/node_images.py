@@ -122,7 +122,8 @@ class NodeImages:
     def _up(self) -> Sequence[Link]:
         if links := self._links():
             return links
-        raise Rejected(Code.UNAVAILABLE, NOBODY, WHEN_HELD)
+        # As what an engine does not keep: others may have it.
+        raise Rejected(Code.NOT_FOUND, NOBODY, WHEN_HELD)
 
     async def _ask(self, links: Sequence[Link], op: im.ImageOp) -> list[im.ImagesTold]:
         """Return the answers of the nodes that give one. Raises Rejected where none does."""
