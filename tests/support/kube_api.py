@@ -26,6 +26,8 @@ class KubeApi:
         self.nodes: dict[str, Tree] = {}
         self.pods: dict[str, Tree] = {}
         """By namespace/name."""
+        self.because = ""
+        """Why it says no, in its words."""
         self.says: dict[tuple[str, str], list[int]] = defaultdict(list)
         """What is answered next instead of the truth, by method and path."""
         self.forbids: set[tuple[str, str]] = set()
@@ -69,7 +71,7 @@ class KubeApi:
         if what in self.forbids:
             said = 403
         if said not in (200, LOST):
-            return self._no(said, " ".join(what))
+            return self._no(said, self.because or " ".join(what))
         answer = self._done(*what, json.loads(body or b"null"))
         if said == LOST:
             raise EngineAway("the connection broke")

@@ -12,6 +12,8 @@ from typing import Any
 from tests.support.kubernetes import Kubernetes
 
 NAME = "tests.allotment.io"
+BROKEN = "broken"
+"""What `refuses` says for a webhook that itself is in trouble."""
 
 
 @contextlib.contextmanager
@@ -25,6 +27,9 @@ def a_webhook(
             size = int(self.headers["Content-Length"])
             asked = json.loads(self.rfile.read(size))["request"]
             why = refuses(asked["object"])
+            if why == BROKEN:
+                self.send_error(500)
+                return
             verdict = {"uid": asked["uid"], "allowed": not why, "status": {"message": why}}
             review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
             body = json.dumps({**review, "response": verdict}).encode()

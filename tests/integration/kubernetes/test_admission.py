@@ -6,7 +6,7 @@ from tests.support.cluster import until
 from tests.support.kubernetes import MARKS, NAMESPACE
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
-from tests.support.webhook import a_webhook
+from tests.support.webhook import BROKEN, a_webhook
 
 pytestmark = MARKS
 
@@ -57,6 +57,20 @@ def test_what_a_webhook_refuses_is_told_in_its_words(cluster: OnKubernetes) -> N
     with a_webhook(cluster.kubernetes, refuses):
         gang = cluster.submit(shell("echo ran", count=2, resources={"gpu": 1}))
         says(cluster, gang, "images of that registry are not signed")
+        assert not ran(cluster, gang)
+        alone = cluster.submit(shell("echo fine"))
+        cluster.wait_for(alone, "succeeded")
+    cluster.wait_for(gang, "succeeded")
+
+
+def test_a_webhook_that_is_broken_is_told_and_keeps_nothing_else(cluster: OnKubernetes) -> None:
+    def refuses(pod: dict[str, Any]) -> str:
+        labels = pod["metadata"].get("labels") or {}
+        return BROKEN if labels.get("allotment.io/task") == "main.1" else ""
+
+    with a_webhook(cluster.kubernetes, refuses):
+        gang = cluster.submit(shell("echo ran", count=2, resources={"gpu": 1}))
+        says(cluster, gang, "failed calling webhook")
         assert not ran(cluster, gang)
         alone = cluster.submit(shell("echo fine"))
         cluster.wait_for(alone, "succeeded")

@@ -402,6 +402,32 @@ def test_a_server_in_trouble_is_noted_at_its_first_answer(
     assert bool(troubles) is is_noted
 
 
+@pytest.mark.parametrize(
+    ("because", "what"),
+    [('Internal error occurred: failed calling webhook "a": EOF', Denied), ("", EngineAway)],
+)
+def test_a_webhook_that_is_broken_refuses_a_pod_and_the_server_is_not_away(
+    world: World, because: str, what: type[BackendError]
+) -> None:
+    """A job would wait without a word for a server that answers."""
+    troubles: list[str] = []
+
+    class Noting(Contact):
+        def missed(self, why: str) -> None:
+            troubles.append(why)
+
+    async def story() -> None:
+        with pytest.raises(what, match=because or "HTTP 500"):
+            await Client(Access("http://k"), "ns", Noting("Kubernetes", "pods")).ask(
+                "POST", PODS, {}
+            )
+
+    world.api.because = because
+    world.api.says["POST", PODS] = [500] * client_of.TRIES
+    asyncio.run(story())
+    assert bool(troubles) is (what is EngineAway)
+
+
 def test_a_login_that_ran_out_is_no_refusal(world: World) -> None:
     world.api.says["GET", NODES] = [401, 401]
     contact, (away, answer) = asked(world.api, ("GET", NODES), ("GET", NODES))

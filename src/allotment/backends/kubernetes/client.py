@@ -103,12 +103,14 @@ class Client:
             elif answer.status not in BUSY:
                 raise self._refusal(method, path, answer)
             elif more:
-                if answer.status != CROWDED:
+                if not _is_there(answer):
                     self._contact.missed(str(refusal(answer)))
                 told = answer.headers.get("retry-after", "")
                 wanted = float(told) if told.isdecimal() else pause
                 await asyncio.sleep(min(wanted, LONGEST_PAUSE_S))
                 pause = min(pause * 2, LONGEST_PAUSE_S)
+            elif self._is_making(method, path) and _is_of_webhook(answer):
+                raise refusal(answer)
             else:
                 raise self._away(answer)
         raise AssertionError("the last try returns or raises")
@@ -138,6 +140,10 @@ class Client:
         new one a quota or an admission may say no."""
         return method in ("GET", "DELETE") and path.startswith(f"{self._pods()}/")
 
+    def _is_making(self, method: str, path: str) -> bool:
+        """Whether a pod or a Secret of ours is made: then nothing is there yet to wait for."""
+        return method == "POST" and path in (self._pods(), self._secrets())
+
     def _note_right(self, method: str, path: str) -> None:
         if self._is_of_own_pod(method, path):
             self._allowed.add(method)
@@ -148,12 +154,15 @@ class Client:
         except EngineAway as error:
             self._contact.missed(str(error))
             raise
-        if answer.status not in BUSY and answer.status != UNKNOWN:
+        if _is_of_webhook(answer) or (answer.status not in BUSY and answer.status != UNKNOWN):
             self._contact.answered()
         return answer
 
     def _pods(self, name: str = "", part: str = "", words: Query = NO_QUERY) -> str:
         return _path(f"/api/v1/namespaces/{self.namespace}/pods", name, part, words)
+
+    def _secrets(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/secrets"
 
     # ── pods ────────────────────────────────────────────────────────────────────────────
 
@@ -177,9 +186,8 @@ class Client:
 
     async def make_secret(self, secret: Mapping[str, Any]) -> None:
         """Make a Secret, unless it is there already."""
-        path = f"/api/v1/namespaces/{self.namespace}/secrets"
         try:
-            await self.ask("POST", path, secret)
+            await self.ask("POST", self._secrets(), secret)
         except Denied as error:
             if error.status != 409:
                 raise
@@ -370,6 +378,16 @@ class _Allowed(msgspec.Struct, frozen=True):
 
 class _Review(msgspec.Struct, frozen=True):
     status: _Allowed = _Allowed()
+
+
+def _is_there(answer: Answer) -> bool:
+    """Whether a server that is not to be had for now is itself well."""
+    return answer.status == CROWDED or _is_of_webhook(answer)
+
+
+def _is_of_webhook(answer: Answer) -> bool:
+    """Whether it is an admission webhook that is in trouble, and not the server."""
+    return answer.status == 500 and b"failed calling webhook" in answer.body
 
 
 def refusal(answer: Answer) -> Denied:
