@@ -147,9 +147,11 @@ class KubeApi:
         """Take a pod away at once."""
         self._tell_pod("DELETED", self.pods.pop(at))
 
-    def offer(self, name: str, namespace: str = "team", **words: str) -> str:
+    def offer(
+        self, name: str, namespace: str = "team", scheduler: str = "allotment", **words: str
+    ) -> str:
         """Add a pod for us to place; return its uid."""
-        spec = {"schedulerName": "allotment", "containers": []}
+        spec = {"schedulerName": scheduler, "containers": []}
         meta = {"name": name, "annotations": words}
         self._add_pod(namespace, {"metadata": meta, "spec": spec})
         return self.pods[f"{namespace}/{name}"]["metadata"]["uid"]

@@ -37,6 +37,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             _rest_of(engine),
             engine.reservation,
             engine.apptainer,
+            tuple(engine.schedulers),
         )
         for name, engine in shape.engines.items()
     )

@@ -247,6 +247,10 @@ Claimants = Annotated[
 """TENANT or TENANT/QUEUE: one, or several of which the first is the usual one."""
 
 
+Schedulers = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_length=100)]
+"""Names of schedulers: one, or several."""
+
+
 class EngineShape(Shape):
     """A system that runs tasks: this machine, a partition of Slurm, a Kubernetes cluster."""
 
@@ -265,6 +269,7 @@ class EngineShape(Shape):
     volumes: dict[Path, Name] = Field(default={}, examples=["{/shared: host}"])
     force_after: Duration = Field(default=Millis(0), examples=["30min"])
     namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
+    schedulers: Schedulers = Field(default=[], examples=["hivedscheduler"])
 
     @model_validator(mode="after")
     def _absolute(self) -> "EngineShape":
@@ -272,6 +277,17 @@ class EngineShape(Shape):
             raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
         if self.apptainer not in ("", "none") and not self.apptainer.startswith("/"):
             raise Amiss("is no absolute path", "/usr/bin/apptainer, or none", at=("apptainer",))
+        return self
+
+    @model_validator(mode="after")
+    def _only_placed_here(self) -> "EngineShape":
+        if self.schedulers and not self.namespaces:
+            raise Amiss("has no pods to place", "namespaces: {team-a: lab}", at=("schedulers",))
+        if "default-scheduler" in self.schedulers:
+            raise Amiss(
+                "names kube-scheduler, which would place the same pods", "take it out",
+                at=("schedulers",),
+            )  # fmt: skip
         return self
 
     @model_validator(mode="after")
@@ -306,6 +322,7 @@ OF_SLURM = {
 """Which engines have some keys."""
 OF_KUBERNETES = (
     "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "namespaces",
+    "schedulers",
 )  # fmt: skip
 
 

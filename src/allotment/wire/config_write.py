@@ -72,6 +72,7 @@ def _engines(config: Config) -> Written:
             **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
             **_after(engine.force_after_ms),
             **_namespaces(engine),
+            **({"schedulers": list(engine.schedulers)} if engine.schedulers else {}),
         }
         for engine in config.engines
     }

@@ -59,6 +59,7 @@ class World:
         self,
         resumed: dict[TaskKey, Offered] | None = None,
         namespaces: tuple[str, ...] = ("crowd", "team"),
+        schedulers: tuple[str, ...] = (),
     ) -> AsyncGenerator[KubernetesBackend]:
         tree = {
             "current-context": "c",
@@ -72,7 +73,7 @@ class World:
         kubeconfig.write_text(json.dumps(tree))
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig),
-            namespaces=tuple((name, ("lab",)) for name in namespaces),
+            namespaces=tuple((name, ("lab",)) for name in namespaces), schedulers=schedulers,
         )  # fmt: skip
         devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
         nodes = [Node(NodeId(0), "n1", 8000, 32 * GIB, 0, devices)]
@@ -149,6 +150,34 @@ async def test_each_offer_is_handed_over_once_and_what_waits_says_why(world: Wor
         more = asyncio.create_task(backend.next_offers())  # as the service does
         await until(lambda: backend.is_offered(offer.key) is False)
         more.cancel()
+
+
+@in_loop
+async def test_pods_that_name_another_scheduler_are_ours_where_that_is_said(
+    world: World,
+) -> None:
+    pod = Offered("team/one", world.api.offer("one", scheduler="hivedscheduler"))
+    world.api.offer("two", scheduler="volcano")
+    world.api.offer("three", "elsewhere", scheduler="hivedscheduler")
+    async with world.service(schedulers=("hivedscheduler",)) as backend:
+        (offer,) = await backend.next_offers()
+        assert offer.spec.offered == (pod,)
+        world.offer("four")
+        (offer,) = await backend.next_offers()
+        assert offer.spec.name == "team/four"
+        assert not backend.why_not_offered("team/two")
+        assert not backend.why_not_offered("elsewhere/three")
+        assert world.asks("PATCH", "/api/v1/namespaces/elsewhere/pods/three/status") == 0
+
+
+@in_loop
+async def test_a_task_of_a_scheduler_that_is_named_no_more_is_heard_of(world: World) -> None:
+    pod = Offered("team/one", world.api.offer("one", scheduler="hivedscheduler"))
+    world.api.pods["team/one"]["spec"]["nodeName"] = "n1"
+    async with world.service({key_of(0): pod}) as backend:
+        await backend.observe([key_of(0)])
+        world.api.show("team/one", "Succeeded")
+        await until(lambda: world.seen(Seen.ENDED))
 
 
 @in_loop

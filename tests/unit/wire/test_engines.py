@@ -72,17 +72,34 @@ def test_engines_are_seen_before_the_rest_is_read() -> None:
 def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     text = (
         "engines: {k: {type: kubernetes, kubeconfig: /k, namespace: n, image: 'a/b:1', "
-        "volumes: {/shared: data, /scratch: host}, force_after: 30min}}\n"
+        "volumes: {/shared: data, /scratch: host}, force_after: 30min, "
+        "namespaces: {team: vision}, schedulers: hivedscheduler}}\n"
     )
     (setup,) = engines_in((text + TENANTS).encode(), source="c")
     assert setup == EngineSetup(
         "k", EngineType.KUBERNETES, kubeconfig="/k", namespace="n", image="a/b:1",
         volumes=(("/scratch", "host"), ("/shared", "data")), force_after_ms=Millis(1_800_000),
+        namespaces=(("team", ("vision",)),), schedulers=("hivedscheduler",),
     )  # fmt: skip
     found = {"k": FOUND["gpus"]}
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
     again = msgspec.json.encode(config_to_wire(config))
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("schedulers: hivedscheduler", "schedulers: has no pods to place"),
+        ("namespaces: {a: vision}, schedulers: [default-scheduler]", "names kube-scheduler"),
+    ],
+)
+def test_further_names_of_a_scheduler_that_cannot_be_ours_are_refused(
+    text: str, said: str
+) -> None:
+    whole = f"engines: {{k: {{type: kubernetes, {text}}}}}\n{TENANTS}"
+    with pytest.raises(BadInput, match=said):
+        read_config(whole.encode(), source="c", machine=None, found={"k": FOUND["gpus"]})
 
 
 @pytest.mark.parametrize("program", ["/opt/apptainer/bin/apptainer", "none"])

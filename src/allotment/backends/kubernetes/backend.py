@@ -38,6 +38,7 @@ from allotment.backends.kubernetes.offers import Finder
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.request import (
     LAUNCH,
+    SCHEDULER,
     Place,
     binding_of,
     deletion_of,
@@ -490,8 +491,17 @@ class KubernetesBackend:
     def why_not_offered(self, name: str) -> str:
         return self._finder.why_not(name)
 
+    def _is_for_us(self, pod: Pod) -> bool:
+        """Whether its maker wants a pod placed by us: by a further name of ours, only where we
+        place anything, as elsewhere that may be another scheduler."""
+        if pod.spec.scheduler_name in self._setup.schedulers:
+            return pod.metadata.namespace in self._rules.namespaces
+        return pod.spec.scheduler_name == SCHEDULER
+
     def _on_foreign(self, pod: Pod, is_gone: bool) -> bool:
         is_task = self._guests.is_guest(pod.metadata.uid)
+        if not is_task and not self._is_for_us(pod):
+            return False
         self._finder.weigh(pod, is_gone)
         if is_task:
             self._guests.hear(pod, is_gone)

@@ -12,7 +12,7 @@ import structlog
 
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.objects import KubeNode, Pod
-from allotment.backends.kubernetes.request import SCHEDULER, SERVICE
+from allotment.backends.kubernetes.request import SERVICE
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
 from allotment.backends.kubernetes.watch import Watch
 
@@ -41,8 +41,8 @@ class News(msgspec.Struct):
 class Cluster:
     """What was heard of a cluster. `on_pod` is told of each of our pods that changed, and
     whether it is gone; `on_nodes` that `news` has something of nodes or of others' pods.
-    `on_foreign` is told of pods of others that are for us to place, and says whether one is a
-    task of ours; `on_list`, which pods there are in all namespaces, by uid."""
+    `on_foreign` is told of pods of other namespaces, and says whether one is a task of ours;
+    `on_list`, which pods there are in all namespaces, by uid."""
 
     def __init__(
         self,
@@ -115,11 +115,6 @@ class Cluster:
         labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
         return labels.get(SERVICE) == self._service and namespace == self._namespace
 
-    def _is_foreign(self, pod: Pod) -> bool:
-        """Whether others made a pod for us to place: in our own namespace nobody does."""
-        ours = pod.metadata.namespace == self._namespace
-        return pod.spec.scheduler_name == SCHEDULER and not ours
-
     def _all_pods(self, found: Sequence[Pod]) -> None:
         self.sees_all = True
         self._take_list(found)
@@ -153,7 +148,8 @@ class Cluster:
             self.news.use.add(before.node)
         node = pod.spec.node_name or ""
         use = use_of(pod) if node else NOTHING
-        is_task = self._is_foreign(pod) and self._on_foreign(pod, is_gone)
+        is_foreign = pod.metadata.namespace != self._namespace  # in ours, none is for us
+        is_task = is_foreign and self._on_foreign(pod, is_gone)
         if not is_gone and node and use != NOTHING and not is_task:
             self._others[uid] = Others(node, use)
             self._by_node.setdefault(node, set()).add(uid)
