@@ -388,6 +388,7 @@ def test_a_kubeconfig_is_read(tmp_path: Path) -> None:
     [
         ("{}", "current-context is missing"),
         ("[", "no YAML"),
+        ("root:x:0", "it is no kubeconfig"),
         ("current-context: c\ncontexts: []", "there is no context c"),
     ],
 )

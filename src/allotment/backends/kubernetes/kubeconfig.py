@@ -87,6 +87,8 @@ def access_of(file: str, context: str = "") -> Access:
 def _words(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"{error.args[0]} is missing"
+    if isinstance(error, (TypeError, AttributeError)):
+        return "it is no kubeconfig: something other is there where a map or a list belongs"
     return str(error)
 
 
