@@ -142,6 +142,19 @@ def test_what_would_make_it_another_job_is_refused(
     assert "line " in said
 
 
+@pytest.mark.parametrize(
+    ("name", "old", "new", "line"),
+    [
+        ("pytorch", "name: digits", "name: digits!!", 5),
+        ("pytorch", "memory: 64Mi", "memory: 0", 20),
+    ],
+)
+def test_what_the_native_form_refuses_has_the_line_of_the_file(
+    name: str, old: str, new: str, line: int
+) -> None:
+    assert f"line {line}: " in refused(name, old, new)
+
+
 def test_variables_that_name_each_other_fill_no_memory() -> None:
     """Nine variables of ten times the one before would be a gigabyte."""
     env = [{"name": "A0", "value": "x" * 10}]

@@ -5,12 +5,13 @@ from typing import Any, cast
 
 import msgspec
 
+from allotment.model.errors import BadInput, Problem
 from allotment.model.spec import Dialect
 from allotment.wire.foreign.fields import READ, Fields, Map, Refused, Remarks, Unused
 from allotment.wire.foreign.pod import Task, read_template
 from allotment.wire.job_file import JobFile
 from allotment.wire.problems import in_order, problem_at, raise_all
-from allotment.wire.tree import Place, Plain, Tree
+from allotment.wire.tree import Place, Plain, Tree, line_of
 
 OBJECT: Fields = {
     "apiVersion": READ,
@@ -172,11 +173,33 @@ def finish(
 
     written = _written(draft, dialect, told)
     raise_all((problem_at(tree, *finding) for finding in told.problems), source)
-    job = read_native(written, tree, source=source, environ=None, problems=())
+    try:
+        job = read_native(written, tree, source=source, environ=None, problems=())
+    except BadInput as error:
+        found = [_in_file(problem, draft.roles, tree) for problem in error.problems]
+        raise BadInput(in_order(found), source) from None
     warnings = [problem_at(tree, *finding) for finding in told.warnings]
     return msgspec.structs.replace(
         job, warnings=in_order([*warnings, *job.warnings]), held=draft.is_held
     )
+
+
+def _in_file(problem: Problem, roles: Sequence[Role], tree: Tree | None) -> Problem:
+    """Give a problem of the native form the line of what that was made of."""
+    key, _, rest = problem.path.partition(".")
+    place: Place = META_OF.get(key, ("spec",))
+    for role in roles:
+        if key == "roles" and rest.partition(".")[0] == role.name:
+            place = (*role.place, *CONTAINER)
+    return msgspec.structs.replace(problem, line=line_of(tree, place))
+
+
+CONTAINER: Place = ("template", "spec", "containers", 0)
+META_OF: dict[str, Place] = {
+    "name": ("metadata", "name"),
+    "labels": ("metadata", "labels"),
+    **dict.fromkeys(("tenant", "queue", "priority"), ("metadata",)),
+}
 
 
 def _written(draft: JobDraft, dialect: Dialect, told: Remarks) -> Map:
@@ -210,7 +233,7 @@ def _same(what: str, found: list[tuple[Role, Any]], told: Remarks) -> Any:
     """Return what is the same for all tasks of a job; refuse it where it is not."""
     for role, value in found[1:]:
         if value != found[0][1]:
-            place = (*role.place, "template", "spec", "containers", 0, what)
+            place = (*role.place, *CONTAINER, what)
             told.refuse(
                 place, f"differs from that of {found[0][0].name}, and a job has one {what}",
                 "make them alike; what differs can be set in the command: env NAME=VALUE …",
