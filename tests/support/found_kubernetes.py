@@ -1,7 +1,8 @@
 """A Kubernetes that is there already, for tests: `ALLOT_TEST_KUBECONFIG` names it.
 
 It has to be of the tests' own: they cordon its nodes, and delete all pods of `default` and of
-the namespaces that they make. Its daemons are not theirs: what kills those is skipped.
+the namespaces that they make. One that is in use is refused. Its daemons are not theirs: what
+kills those is skipped.
 """
 
 import contextlib
@@ -23,9 +24,28 @@ class FoundKubernetes(Kubernetes):
     def __init__(self, folder: Path, kubeconfig: Path) -> None:
         super().__init__(folder, ())
         self.admin = kubeconfig
+        self._refuse_in_use()
         found = self.get("nodes")["items"]
         names = sorted(node["metadata"]["name"] for node in found if _takes_pods(node))
         self.nodes = tuple(names[:MOST])
+
+    def _refuse_in_use(self) -> None:
+        """Raise where somebody's pods, or service, would be deleted with what is ours."""
+        spaces = self.get("namespaces")["items"]
+        if any(
+            space["metadata"]["name"] == NAMESPACE and space["status"]["phase"] == "Active"
+            for space in spaces
+        ):
+            raise RuntimeError(
+                f"{self.admin}: there is a namespace {NAMESPACE}, which these tests delete; if "
+                f"it is of an earlier run: kubectl delete -k {MANIFESTS}"
+            )
+        if pods := self.get("pods", "-n", "default")["items"]:
+            name = pods[0]["metadata"]["name"]
+            raise RuntimeError(
+                f"{self.admin}: there is a pod default/{name}, and these tests delete it: "
+                "name a cluster of their own, or delete it"
+            )
 
     def start_all(self) -> None:
         """Make our account, and have two nodes offer GPUs, which are only counted."""
