@@ -16,7 +16,7 @@ from tests.support.on_slurm import shell
 pytestmark = MARKS
 
 HERE = "team-a"
-MORE = ", namespaces: {team-a: [lab, lab/urgent], no-rights: lab}"
+MORE = ", namespaces: {team-a: [lab, lab/urgent], no-rights: lab}, schedulers: hivedscheduler"
 TENANTS = """\
 tenants:
   lab: {guaranteed: {gpu: 4, cpu: 1, memory: 900MiB}, queues: {default: {}, urgent: {}}}
@@ -143,6 +143,14 @@ def test_a_pod_is_placed_and_its_end_is_told(cluster: Foreign) -> None:
     assert job["row"]["tenant"] == "lab"
     assert job["row"]["user"] == "kubernetes/team-a"
     assert cluster.scheduled("one")["status"] == "True"
+
+
+def test_a_pod_of_hived_is_placed_as_it_is(cluster: Foreign) -> None:
+    spec = "{virtualCluster: lab, priority: 0, leafCellNumber: 1}"
+    words = {"hivedscheduler.microsoft.com/pod-scheduling-spec": spec}
+    cluster.make("hived", "true", annotations=words, spec={"schedulerName": "hivedscheduler"})
+    cluster.until_phase("hived", "Succeeded")
+    cluster.until_state("hived", "succeeded")
 
 
 def test_a_gang_starts_when_all_its_pods_are_there(cluster: Foreign) -> None:
