@@ -343,6 +343,35 @@ def test_an_end_that_is_heard_while_a_disk_is_slow_is_what_stays(
     asyncio.run(story())
 
 
+def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not_kept_yet(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, at_disk, disk = Records._write, threading.Event(), threading.Event()
+
+    def slow(self: Records, key: TaskKey, record: Launched) -> None:
+        if record.is_bound and record.exit is None:
+            at_disk.set()
+            assert disk.wait(PATIENCE_S)
+        write(self, key, record)
+
+    async def story() -> None:
+        async with world.service() as backend:
+            launching = asyncio.create_task(backend.launch(GANG))
+            await until(at_disk.is_set)
+            pod = world.pod
+            world.api.silence_node("n1")
+            await until(lambda: backend.silence("n1"))
+            world.api.remove()
+            await until(lambda: KEY in backend._fenced)
+            disk.set()
+            await launching
+            await looked(world, pod)
+            assert not world.ends(), "it would be run a second time"
+
+    monkeypatch.setattr(Records, "_write", slow)
+    asyncio.run(story())
+
+
 def key_is_ending(backend: KubernetesBackend) -> bool:
     return KEY in backend._ending
 

@@ -708,7 +708,9 @@ class KubernetesBackend:
         if pod is not None and is_over(pod):
             self._hear(key, pod)
             return
-        if record.is_bound and not self._is_certain(record.node):
+        # Its binding may not be kept yet, or was not answered.
+        is_bound = record.is_bound or (pod is not None and bool(pod.spec.node_name))
+        if is_bound and not self._is_certain(record.node):
             self._fenced.setdefault(key, pod)
             return
         if record.is_stopped:
