@@ -18,6 +18,7 @@ from allotment.backends.pilot.node_files import NodeFiles
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.model.errors import BackendError
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
+from allotment.rights import disk
 from allotment.service.workspace import Changed, JobFolders, Watched
 
 # pyright: reportPrivateUsage=false
@@ -186,8 +187,8 @@ def test_one_that_would_fill_the_services_disk_is_not_fetched(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nodes.bring(nodes.save(1, "a"))
-    monkeypatch.setattr(carrying, "LEFT_FREE", 1)
-    monkeypatch.setattr(carrying, "MOST_LEFT_FREE", 1 << 60)
+    monkeypatch.setattr(disk, "LEFT_FREE", 1)
+    monkeypatch.setattr(disk, "MOST_LEFT_FREE", 1 << 60)
     with pytest.raises(BackendError, match="too full for its 6 bytes in 1 files"):
         nodes.bring(nodes.save(2, "a"))
     saved = nodes.kept.of(JOB)

@@ -20,6 +20,7 @@ from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError, Code
 from allotment.model.ids import JobId
 from allotment.model.quantity import GIB
+from allotment.rights.disk import is_too_full
 from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
 from allotment.service.checkpoints import Reported
@@ -27,10 +28,6 @@ from allotment.service.ports import Identity
 from allotment.service.workspace import Changed, FileBelow, JobFolders, Left
 
 LARGEST = 64 * GIB
-LEFT_FREE = 20
-"""This part of the disk stays free for the service's own books: a twentieth …"""
-MOST_LEFT_FREE = 20 * GIB
-"""… and no more than so much."""
 MOST_FILES = 100_000
 DEEPEST = 100
 AHEAD = 4
@@ -141,11 +138,7 @@ class Checkpoints:
     def _look_for_room(self, size: int, files: int) -> None:
         """Raise BackendError where a checkpoint would take what the service needs itself."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        disk = os.statvfs(self._folder)
-        free = disk.f_bavail * disk.f_frsize - self._coming - size
-        least = min(disk.f_blocks * disk.f_frsize // LEFT_FREE, MOST_LEFT_FREE)
-        is_crowded = disk.f_files and disk.f_favail - files < disk.f_files // LEFT_FREE
-        if free < least or is_crowded:
+        if is_too_full(self._folder, self._coming + size, files):
             raise BackendError(
                 f"the disk of {self._folder} is too full for its {size} bytes in {files} files"
             )

@@ -8,6 +8,7 @@ among the files of one owner, so nobody can learn of others' files by guessing.
 """
 
 import contextlib
+import errno
 import os
 import threading
 from collections.abc import Callable, Iterable
@@ -78,6 +79,8 @@ class Shelf:
         self.turn = threading.RLock()
         """Each owner has its own: who has much here holds up nobody else."""
         self._lists = folder / lists
+        self._besides = folder / "besides"
+        self._is_gone = False
         self._used: int | None = None
         """Bytes, once they were counted."""
 
@@ -96,20 +99,28 @@ class Shelf:
         return True
 
     def keep_file(self, made: Path, digest: str) -> None:
-        """Put a file that is whole in its place; what is there of it already stays."""
+        """Put a file that is whole in its place; what is there of it already stays.
+
+        Raises FileNotFoundError where all of this owner was removed meanwhile.
+        """
         with self.turn:
-            if self.has_file(digest):
+            if self._is_gone:
+                made.unlink()
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            place, size = self.file(digest), made.stat().st_size
+            before = place.stat().st_size if self.has_file(digest) else None
+            if before == size:
                 made.unlink()
                 return
-            place = self.file(digest)
+            # One that is shorter is what a power failure left of it; no version has it.
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            size = made.stat().st_size
             made.rename(place)
-            self.add(blocks(size))
+            self.add(blocks(size) - (blocks(before) if before is not None else 0))
 
     def files(self) -> Iterable[Path]:
         """List the files that are kept."""
-        return (self.folder / "files").glob("??/*")
+        for above in names_in(self.folder / "files"):
+            yield from names_in(above)
 
     # ── lists ───────────────────────────────────────────────────────────────────────
 
@@ -164,6 +175,24 @@ class Shelf:
 
     # ── room ────────────────────────────────────────────────────────────────────────
 
+    def close(self) -> None:
+        """Take nothing more: all that is here goes."""
+        with self.turn:
+            self._is_gone = True
+
+    def charge(self, digest: str, entries: int) -> None:
+        """Count what a list needs besides its files: folders and links, each a block."""
+        if not entries:
+            return
+        with self.turn:
+            self._besides.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self._besides / f"{digest}.{entries}").touch()
+            self.add(entries * BLOCK)
+
+    def charges(self) -> list[Path]:
+        """List what is charged besides, each under its list's digest."""
+        return names_in(self._besides)
+
     def used(self) -> int:
         """Return how much of the disk it takes."""
         with self.turn:
@@ -181,8 +210,11 @@ class Shelf:
         self._used = None
 
     def _count(self) -> int:
-        found = [*self.files(), *self.lists()]
-        return sum(blocks(path.stat().st_size) for path in found)
+        size = 0
+        for path in (*self.files(), *self.lists()):
+            with contextlib.suppress(FileNotFoundError):  # It went meanwhile.
+                size += blocks(path.stat().st_size)
+        return size + BLOCK * sum(int(path.suffix[1:]) for path in self.charges())
 
 
 class Room:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
-from allotment.engine.datasets import check_open
+from allotment.engine.datasets import check_open, no_such_data
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.data_use import DataReference
@@ -25,6 +25,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.model.quantity import show_bytes
 from allotment.rights import paths
+from allotment.rights.disk import is_too_full
 from allotment.service.access import is_admin, may_administer
 from allotment.service.content.manifest import (
     BadManifest,
@@ -76,7 +77,7 @@ class Datasets:
         self._rooms: dict[str, Room] = {}
         """Of each tenant."""
         self._turns: dict[str, asyncio.Lock] = {}
-        """Of each dataset: a version is not removed while one is closed."""
+        """Of each dataset: nothing is removed while a version is closed."""
         self._listed: dict[tuple[str, str], frozenset[str]] = {}
         """The digests of files of versions that are handed out."""
         self._threads = Threads("data", each=3, total=8)
@@ -179,6 +180,8 @@ class Datasets:
         dataset = self.names.find_own(named, actor)
         wish = c.RemoveData(dataset.tenant, dataset.name, named.version)
         async with self._turn(dataset):
+            if self.names.find_own(named, actor).id != dataset.id:
+                raise no_such_data(str(named))  # Somebody removed it, and made another.
             await self._wish(wish, actor)
             if dataset.kind is DataKind.MANAGED:
                 work = partial(self._dropped, dataset, named.version)
@@ -231,6 +234,7 @@ class Datasets:
             await self._have_room(dataset, adds, actor)
             return DataWanted(missing=tuple(missing))
         async with self._turn(dataset):
+            self._check_still(text, dataset, actor)
             return await self._close(text, dataset, data, manifest, actor)
 
     async def _close(
@@ -248,12 +252,20 @@ class Datasets:
             missing = (await self._run(actor, partial(self._looked, dataset, data)))[1]
         if missing:
             return DataWanted(missing=tuple(missing))
-        self._to_put(text, actor)  # The right may have been taken back meanwhile.
+        self._check_still(text, dataset, actor)
         size = size_of(manifest.files)
         close = c.CloseVersion(dataset.tenant, dataset.name, digest, len(manifest.files), size)
         await self._wish(close, actor)
         newest = self._state.datasets[dataset.tenant, dataset.name].version(0)
         return DataWanted(version=version_view(newest) if newest is not None else None)
+
+    def _check_still(self, text: str, dataset: Dataset, actor: Actor) -> None:
+        """Raise Rejected where the right was taken back, or the dataset was removed.
+
+        Another of its name has files of its own.
+        """
+        if self._to_put(text, actor).id != dataset.id:
+            raise no_such_data(text)
 
     def _to_put(self, text: str, actor: Actor) -> Dataset:
         """Return a dataset to which a version may be added. Raises Rejected."""
@@ -307,7 +319,8 @@ class Datasets:
     async def receiving(self, text: str, actor: Actor) -> Receiving:
         """Return what takes the files of one request. Raises Rejected."""
         dataset = self._to_put(text, actor)
-        room = self._room(dataset.tenant)
+        # Found before anything is waited for: once it is removed, its shelf takes nothing.
+        shelf, room = self.store.shelf(dataset.id), self._room(dataset.tenant)
         await self._run(actor, partial(self._used, dataset.tenant))
         words = Words(
             beyond="all data of a tenant may be",
@@ -318,12 +331,28 @@ class Datasets:
             "administrator can raise `limits.data_store`.",
             again="Put it again, while nothing writes to the folder.",
         )
-        shelf, largest_file = self.store.shelf(dataset.id), self._state.config.limits.data_store
+        largest_file = self._state.config.limits.data_store
         return Receiving(shelf, room, largest_file, words, may_be_unsaid=True)
 
     async def feed(self, receiving: Receiving, data: Sequence[bytes], actor: Actor) -> None:
         """Take pieces of files in. Raises Rejected."""
-        await self._run(actor, partial(receiving.feed, *data))
+        try:
+            await self._run(actor, partial(self._fed, receiving, data))
+        except FileNotFoundError:
+            raise Rejected(
+                Code.DATA_MISSING,
+                "The dataset was removed while its files came.",
+                "See `allot data ls`.",
+            ) from None
+
+    def _fed(self, receiving: Receiving, data: Sequence[bytes]) -> None:
+        if is_too_full(self.store.root, sum(map(len, data)), 1):
+            raise Rejected(
+                Code.UNAVAILABLE,
+                "The disk that keeps the data is nearly full, and the service needs the rest.",
+                "This is the platform's matter: tell its administrator. What came whole stays.",
+            )
+        receiving.feed(*data)
 
     # ── room ────────────────────────────────────────────────────────────────────────
 
@@ -369,9 +398,8 @@ class Datasets:
     async def files(self, text: str, actor: Actor) -> DataFiles:
         """Return the files of a version, the newest if none is named. Raises Rejected."""
         dataset, version = self._to_get(text, actor)
-        manifest = await self._run(
-            actor, partial(self.store.manifest, dataset.id, version.digest)
-        )
+        work = partial(self.store.manifest, dataset.id, version.digest)
+        manifest = await self._got(dataset, version, actor, work)
         return DataFiles(dataset.tenant, dataset.name, version_view(version), manifest.files)
 
     async def open_file(self, text: str, digest: str, actor: Actor) -> HostFile:
@@ -385,10 +413,23 @@ class Datasets:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             return Found(fd, os.fstat(fd).st_size, digest)
 
-        found = await self._run(actor, look)
+        found = await self._got(dataset, version, actor, look)
         if found is None:
             raise Rejected(Code.NOT_FOUND, f"{dataset.full}@{version.number} has no such file.")
         return HostFile(found)
+
+    async def _got(
+        self, dataset: Dataset, version: DataVersion, actor: Actor, work: Callable[[], T]
+    ) -> T:
+        try:
+            return await self._run(actor, work)
+        except FileNotFoundError:
+            raise Rejected(
+                Code.DATA_MISSING,
+                f"Files of {dataset.full}@{version.number} are not in the store: they were "
+                "removed, or the books are those of a backup.",
+                f"`allot data put {dataset.name} DIR` of the same files brings them back.",
+            ) from None
 
     def _digests(self, dataset: Dataset, version: DataVersion) -> frozenset[str]:
         """Return what files of a version have in them."""
@@ -419,9 +460,7 @@ class Datasets:
     async def sweep(self) -> None:
         """Remove what no version needs any more."""
         for dataset in tuple(self._state.datasets.values()):
-            if dataset.kind is DataKind.MANAGED:
-                work = partial(self._swept, dataset, UNUSED_S)
-                await self._threads.run("sweep", work, DELETING_S)
+            await self._sweep_one(dataset, UNUSED_S)
 
         def unknown() -> None:
             known = {each.id for each in tuple(self._state.datasets.values())}
@@ -433,13 +472,21 @@ class Datasets:
 
     async def _sweep_tenant(self, tenant: str, older_s: float) -> None:
         for dataset in tuple(self._state.datasets.values()):
-            if dataset.tenant == tenant and dataset.kind is DataKind.MANAGED:
+            if dataset.tenant == tenant:
+                await self._sweep_one(dataset, older_s)
+
+    async def _sweep_one(self, dataset: Dataset, older_s: float) -> None:
+        if dataset.kind is DataKind.MANAGED:
+            async with self._turn(dataset):  # No version is being closed.
                 work = partial(self._swept, dataset, older_s)
                 await self._threads.run("sweep", work, DELETING_S)
 
     def _swept(self, dataset: Dataset, older_s: float) -> None:
-        kept = {version.digest for version in dataset.versions}
-        self.store.sweep(dataset.id, kept, older_s)
+        """Remove what no version needs of those that there are now."""
+        now = self._state.datasets.get((dataset.tenant, dataset.name))
+        if now is not None and now.id == dataset.id:
+            kept = {version.digest for version in now.versions}
+            self.store.sweep(dataset.id, kept, older_s)
 
     # ── parts ───────────────────────────────────────────────────────────────────────
 

@@ -4,6 +4,7 @@
     data/ID/files/AB/DIGEST     what is in a file, whatever files and versions have it
     data/ID/files/AB/DIGEST.x   the same, as a program that can be run
     data/ID/trees/DIGEST        a version as tasks see it: links to those files
+    data/ID/besides/DIGEST.N  that the tree has N folders and links, which take room, too
     data/new/                   what is being made; emptied at the start
 
 All is the service's alone, and nobody else may pass through `data`: tasks see a tree where it
@@ -24,7 +25,7 @@ import msgspec
 from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
 from allotment.service.content.manifest import FileEntry, Manifest, folders_of
-from allotment.service.content.shelf import Fresh, Full, Room, Shelf, blocks, names_in
+from allotment.service.content.shelf import BLOCK, Fresh, Full, Room, Shelf, blocks, names_in
 
 FOLDER: Final = "data"
 UNUSED_S: Final = 24 * 3600.0
@@ -84,6 +85,10 @@ class DataStore:
             os.utime(place)  # It stays until its version is noted.
             return
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        entries = sum(file.kind == "l" for file in manifest.files)
+        entries += len(folders_of(manifest.files))
+        if not room.reserve(entries * BLOCK):
+            raise Full
         made = self._fresh.path()
         made.mkdir(mode=0o700)
         try:
@@ -93,6 +98,8 @@ class DataStore:
                 os.fchmod(top, 0o755)
             finally:
                 os.close(top)
+            shelf.charge(digest, entries)
+            self.flush()  # What has its name is whole, also after the power failed.
             made.rename(place)
         except OSError as error:
             remove(None, str(made))
@@ -101,6 +108,8 @@ class DataStore:
         except Full:
             remove(None, str(made))
             raise
+        finally:
+            room.release(entries * BLOCK)
 
     # ── what goes ───────────────────────────────────────────────────────────────────
 
@@ -117,7 +126,9 @@ class DataStore:
     def remove(self, dataset: str) -> None:
         """Remove a dataset with all its files."""
         with self._turn:
-            self._shelves.pop(dataset, None)
+            shelf = self._shelves.pop(dataset, None)
+        if shelf is not None:
+            shelf.close()  # Files may be on their way, and would count for nobody.
         gone = self._fresh.path()
         try:
             (self.root / dataset).rename(gone)
@@ -153,14 +164,28 @@ class DataStore:
                     remove(None, str(path))
                 else:
                     path.unlink()
+            for path in shelf.charges():
+                if not self.tree(dataset, path.stem).exists():
+                    path.unlink()
             for path in shelf.files():
                 found = path.stat()
-                # One with other links is in a version.
-                if found.st_nlink == 1 and found.st_mtime < before:
+                # One with other links is in a version, and so is what a program was copied of.
+                is_alone = found.st_nlink == 1 and not _is_in_use(
+                    path.with_name(path.name + _CAN_BE_RUN)
+                )
+                if is_alone and found.st_mtime < before:
                     path.unlink()
                     gone += 1
             shelf.count_anew()
         return gone
+
+
+def _is_in_use(path: Path) -> bool:
+    """Whether a file is there, and in a version."""
+    try:
+        return path.stat().st_nlink > 1
+    except FileNotFoundError:
+        return False
 
 
 class _Tree:
@@ -220,6 +245,8 @@ class _Tree:
         try:
             shutil.copyfile(source, made)
             made.chmod(source.stat().st_mode & 0o777)
+            with made.open("rb") as copy:
+                os.fsync(copy.fileno())
             with self._shelf.turn:
                 made.rename(target)
                 self._shelf.add(size)

@@ -62,7 +62,7 @@ def test_files_are_kept_once_and_cannot_be_written(store: DataStore) -> None:
     assert (trees[0] / "a").stat().st_mode & 0o777 == 0o444
     assert store.root.stat().st_mode & 0o777 == 0o700
     files = 4  # same, run, run as a program, new
-    assert store.shelf(ID).used() == (files + 2) * blocks(1)  # and two lists
+    assert store.shelf(ID).used() == (files + 3) * blocks(1)  # and two lists, and `deep`
 
 
 def test_a_version_that_goes_takes_only_what_no_other_has(
@@ -114,3 +114,60 @@ def test_copies_of_programs_need_room_too(store: DataStore) -> None:
         version(store, ("run", "x", b"#!/bin/sh"), most=2 * blocks(1))
     assert list((store.root / "new").iterdir()) == []
     assert not list((store.root / ID / "trees").iterdir())
+
+
+def test_folders_and_links_take_room_while_their_version_is_there(
+    store: DataStore, tmp_path: Path
+) -> None:
+    files = [(f"{number}/a", "f", b"same") for number in range(50)]
+    kept = version(store, *files)
+    assert store.shelf(ID).used() == (50 + 1) * blocks(1) + list_size(store, kept)
+    store.shelf(ID).count_anew()
+    assert store.shelf(ID).used() == (50 + 1) * blocks(1) + list_size(store, kept)
+    files = [(f"{number}/b", "f", b"same") for number in range(50)]
+    with pytest.raises(Full):
+        version(store, *files, most=store.shelf(ID).used() + 20 * blocks(1))
+    age(tmp_path)
+    store.sweep(ID, (), 1000)
+    assert store.shelf(ID).used() == 0
+
+
+def list_size(store: DataStore, digest: str) -> int:
+    return blocks(store.shelf(ID).list_file(digest).stat().st_size)
+
+
+def test_what_a_program_was_copied_of_stays_with_it(store: DataStore, tmp_path: Path) -> None:
+    data = b"#!/bin/sh"
+    kept = version(store, ("run", "x", data))
+    age(tmp_path)
+    assert store.sweep(ID, {kept}, 1000) == 0
+    assert store.shelf(ID).file(digest_of(data)).read_bytes() == data
+    store.drop(ID, kept)
+    store.sweep(ID, (), 1000)
+    store.sweep(ID, (), 1000)
+    assert list(store.shelf(ID).files()) == []
+
+
+def test_a_file_that_a_power_failure_cut_is_replaced(store: DataStore) -> None:
+    shelf, digest = store.shelf(ID), digest_of(b"whole")
+    shelf.used()
+    cut = shelf.file(digest)
+    cut.parent.mkdir(parents=True)
+    cut.write_bytes(b"")
+    made = shelf.fresh.path()
+    made.write_bytes(b"whole")
+    shelf.keep_file(made, digest)
+    assert cut.read_bytes() == b"whole"
+
+
+def test_a_version_has_its_name_only_once_it_is_on_the_disk(
+    store: DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    monkeypatch.setattr(store, "flush", failing)
+    with pytest.raises(OSError, match="input/output"):
+        version(store, ("a", "f", b"a"))
+    assert not list((store.root / ID / "trees").iterdir())
+    assert not list((store.root / "new").iterdir())

@@ -1,0 +1,168 @@
+"""Datasets as the service offers them, where requests meet each other."""
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+
+import pytest
+
+from allotment.model import commands as c
+from allotment.model.datasets import Dataset
+from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor
+from allotment.rights import disk
+from allotment.service.content.manifest import FileEntry, digest_of, written
+from allotment.service.content.receiving import UNSAID
+from allotment.service.data.datasets import Datasets
+from allotment.service.data.view import DataNote, DataWanted
+from tests.support.builders import ALICE, a_config, a_tenant
+from tests.support.world import World
+
+BEN = Actor("ben", 1002, ("vision",))
+
+
+class Stage:
+    """Datasets of a tenant, without a service around them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.world = World(a_config(a_tenant("vision")))
+        self.datasets = Datasets(self.world.state, str(folder), self._wish)
+        self.datasets.store.prepare()
+
+    async def _wish(self, command: c.AnyCommand, actor: Actor) -> object:
+        return self.world.do(command, actor)
+
+    @property
+    def words(self) -> Dataset:
+        return self.world.state.datasets["vision", "words"]
+
+    async def create(self, actor: Actor = ALICE) -> None:
+        await self.datasets.create(DataNote("words"), "vision", actor)
+
+    async def send(self, *files: bytes) -> None:
+        receiving = await self.datasets.receiving("words", ALICE)
+        for data in files:
+            await self.datasets.feed(receiving, [framed(data)], ALICE)
+
+    async def put(self, *files: bytes) -> DataWanted:
+        await self.send(*files)
+        return await self.datasets.put("words", a_list(*files), ALICE)
+
+    def turn(self) -> asyncio.Lock:
+        return self.datasets._turn(self.words)  # pyright: ignore[reportPrivateUsage]
+
+
+def framed(data: bytes) -> bytes:
+    return bytes.fromhex(UNSAID) + len(data).to_bytes(8, "big") + data
+
+
+def a_list(*files: bytes) -> bytes:
+    return written(
+        FileEntry(f"f{number}", "f", len(data), digest_of(data))
+        for number, data in enumerate(files)
+    )
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def run(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+async def refusal(work: Awaitable[object]) -> Code:
+    with pytest.raises(Rejected) as refused:
+        await work
+    return refused.value.code
+
+
+async def waiting(stage: Stage, work: Coroutine[None, None, object]) -> asyncio.Task[object]:
+    """Begin something; return when it waits for the dataset's turn, which the test has."""
+    task = asyncio.create_task(work)
+    while not stage.turn()._waiters:  # type: ignore[attr-defined]  # pyright: ignore
+        assert not task.done()
+        await asyncio.sleep(0)
+    return task
+
+
+def make_old(folder: Path) -> None:
+    long_ago = time.time() - 100_000
+    for path in folder.rglob("*"):
+        os.utime(path, (long_ago, long_ago), follow_symlinks=False)
+
+
+def test_a_sweep_knows_the_versions_of_now(stage: Stage, tmp_path: Path) -> None:
+    async def work() -> None:
+        await stage.create()
+        before = stage.words
+        await stage.put(b"one")
+        make_old(tmp_path)
+        await stage.datasets._sweep_one(before, 1000)  # pyright: ignore[reportPrivateUsage]
+        assert stage.datasets.store.tree(before.id, stage.words.versions[0].digest).is_dir()
+
+    run(work)
+
+
+def test_what_waited_does_nothing_to_another_dataset_of_that_name(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.send(b"one")
+        async with stage.turn():
+            put = await waiting(stage, stage.datasets.put("words", a_list(b"one"), ALICE))
+            stage.world.do(c.RemoveData("vision", "words", 0))
+            await stage.create(ALICE)
+        assert await refusal(put) is Code.DATA_MISSING
+        async with stage.turn():
+            removing = await waiting(stage, stage.datasets.remove("words", ALICE))
+            stage.world.do(c.RemoveData("vision", "words", 0))
+            await stage.create(BEN)
+        assert await refusal(removing) in (Code.DATA_MISSING, Code.FORBIDDEN)
+        assert (stage.words.user, stage.words.versions) == ("ben", ())
+
+    run(work)
+
+
+def test_nothing_comes_into_a_dataset_that_was_removed(stage: Stage, tmp_path: Path) -> None:
+    async def work() -> None:
+        await stage.create()
+        receiving = await stage.datasets.receiving("words", ALICE)
+        await stage.datasets.feed(receiving, [framed(b"one")], ALICE)
+        await stage.datasets.remove("words", ALICE)
+        sent = stage.datasets.feed(receiving, [framed(b"two")], ALICE)
+        assert await refusal(sent) is Code.DATA_MISSING
+        receiving.close()
+        assert [path.name for path in (tmp_path / "data").rglob("*")] == ["new"]
+
+    run(work)
+
+
+def test_files_that_are_not_in_the_store_are_named_and_come_back(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        stage.datasets.store.remove(stage.words.id)
+        assert await refusal(stage.datasets.files("words", ALICE)) is Code.DATA_MISSING
+        digest = digest_of(b"one")
+        opening = stage.datasets.open_file("words", digest, ALICE)
+        assert await refusal(opening) is Code.DATA_MISSING
+        await stage.put(b"one")
+        assert [each.number for each in stage.words.versions] == [1]
+        await (await stage.datasets.open_file("words", digest, ALICE)).close()
+
+    run(work)
+
+
+def test_a_disk_that_is_nearly_full_takes_no_more(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        await stage.create()
+        monkeypatch.setattr(disk, "LEFT_FREE", 1)
+        monkeypatch.setattr(disk, "MOST_LEFT_FREE", 1 << 60)
+        assert await refusal(stage.send(b"one")) is Code.UNAVAILABLE
+
+    run(work)
