@@ -49,6 +49,11 @@ def trouble_of(path: str) -> str:
     return "is a folder of the whole machine; name one below it" if path in SHARED else ""
 
 
+def is_roots_alone(folder: os.stat_result) -> bool:
+    """Whether only root can write to a folder."""
+    return folder.st_uid == 0 and not folder.st_mode & _OTHERS_WRITE
+
+
 def look_for(path: str, uid: int) -> Target:
     """Find a mount point for a user, with the rights of the calling thread.
 
@@ -77,7 +82,7 @@ def look_for(path: str, uid: int) -> Target:
         if trouble := trouble_of(target):
             raise OSError(errno.EINVAL, f"{target} {trouble}")
         if rest:
-            if found.st_uid != 0 or found.st_mode & _OTHERS_WRITE:
+            if not is_roots_alone(found):
                 raise OSError(
                     errno.ENOENT, f"{path} is not there: make it, or name one in /data"
                 )

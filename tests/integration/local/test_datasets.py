@@ -91,3 +91,30 @@ def test_a_place_exchanged_for_a_link_covers_nothing_of_the_systems(
                 said.append(task.output())
     assert set(said) <= {"root", ""}
     assert "root" in said
+
+
+@pytest.mark.needs_root
+def test_a_folder_exchanged_for_a_link_has_nothing_made_where_it_leads(
+    runner: Runner, reachable: Path, source: Path
+) -> None:
+    home = owned(reachable / "mallory", MALLORY)
+    (home / "roots").mkdir(mode=0o755)
+    system = reachable / "system"
+    system.mkdir(mode=0o755)
+    (home / "link").symlink_to(system)
+    script = f"cat {home}/roots/new/a"
+    said: list[str] = []
+    with exchanging(home / "roots", home / "link", MALLORY):
+        for _ in range(max(2, TRIES // 20)):
+            tasks = [
+                runner.launch(
+                    ["sh", "-c", script], uid=MALLORY, gid=MALLORY, namespaces="own",
+                    mounts=[mount(source, f"{home}/roots/new")],
+                )
+                for _ in range(20)
+            ]  # fmt: skip
+            for task in tasks:
+                task.ended()
+                said.append(task.output())
+    assert "one\n" in said
+    assert list(system.iterdir()) == []

@@ -9,12 +9,13 @@ folder is mounted again. So nothing is made on the machine, and names of dataset
 
 import errno
 import os
+import posixpath
 import stat
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import libc
 from allotment.rights import paths
-from allotment.rights.mount_points import SYSTEM, Target, look_for
+from allotment.rights.mount_points import SYSTEM, Target, is_roots_alone, look_for
 from allotment.rights.user import User, rights_of
 
 _STAGE: Final = "/dev"
@@ -75,11 +76,15 @@ def make_targets(mounts: tuple[DataPlace, ...], user: User | None) -> list[Targe
     uid = os.geteuid() if user is None else user.uid
     with rights_of(user):
         targets = [look_for(mount.at, uid) for mount in mounts]
-    for above in sorted({target.above for target in targets if target.above}):
-        _show_anew(above)
+    folders = sorted({target.above for target in targets if target.above})
+    shown = {folder: _show_anew(folder, user) for folder in folders}
     for target in targets:
         if target.above:
-            os.makedirs(target.real, exist_ok=True)
+            # Below the folder that is ours: at its path there may be a link by now.
+            below = posixpath.relpath(target.real, target.above)
+            os.makedirs(f"/proc/self/fd/{shown[target.above]}/{below}", exist_ok=True)
+    for fd in shown.values():
+        os.close(fd)
     return targets
 
 
@@ -99,20 +104,30 @@ def attach(trees: list[int], targets: list[Target], user: User | None) -> None:
             os.close(tree)
 
 
-def _show_anew(folder: str) -> None:
-    """Cover a folder by a copy to which entries can be added; of `/` it becomes the root."""
-    found = os.stat(folder)
-    names = os.listdir(folder)
+def _show_anew(folder: str, user: User | None) -> int:
+    """Cover a folder by a copy to which entries can be added; of `/` it becomes the root.
+
+    Return the copy, opened. The user may be able to put something else at the folder's path.
+    """
+    with rights_of(user):
+        top = paths.resolve(folder, links=False)
+    found = os.fstat(top)
+    if not is_roots_alone(found):
+        raise OSError(errno.ESTALE, f"{folder}: it was exchanged while it was being mounted")
+    names = _names_in(top)
     if len(names) > _MOST_ENTRIES:
         raise OSError(errno.E2BIG, f"{folder} has too many entries to be shown with one more")
-    top = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     entries = [(name, os.open(name, _LOOK, dir_fd=top)) for name in names]
     trees = [(name, fd, _tree_of(fd)) for name, fd in entries]
-    place = _STAGE if folder == "/" else folder
     mode = f"mode={stat.S_IMODE(found.st_mode):o},size=256k"
-    libc.mount("tmpfs", place, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, mode)
-    fresh = os.open(place, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    libc.mount("tmpfs", _STAGE, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, mode)
+    fresh = os.open(_STAGE, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.chown(f"/proc/self/fd/{fresh}", found.st_uid, found.st_gid)
+    if folder != "/":
+        staged, fresh = fresh, libc.clone_tree(fresh)
+        os.close(staged)
+        libc.unmount(_STAGE)
+        libc.move_tree(fresh, top)
     for name, fd, tree in trees:
         _show(name, fd, tree, fresh)
     if folder == "/":
@@ -121,8 +136,16 @@ def _show_anew(folder: str) -> None:
         os.fchdir(top)
         libc.unmount(".")
         os.chdir("/")
-    os.close(fresh)
     os.close(top)
+    return fresh
+
+
+def _names_in(folder: int) -> list[str]:
+    fd = os.open(f"/proc/self/fd/{folder}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return os.listdir(fd)
+    finally:
+        os.close(fd)
 
 
 def _tree_of(fd: int) -> int:
