@@ -128,7 +128,7 @@ def ls(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the datasets that you may use; or the files of one, the newest version first.
+    """List the datasets that you may use; or the files of a version, by default the newest.
 
     Examples:
       allot data ls

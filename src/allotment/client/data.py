@@ -170,10 +170,9 @@ class _Putting:
 
         found: dict[str, Known] = {}
         total, done = sum(file.size for file in files), 0
+        what = "1 file" if len(files) == 1 else f"{len(files):,} files"
         for batch in batches(files) if files else ():
-            self._tell(
-                f"sending data: {show_bytes(done)} of {show_bytes(total)}, {len(files):,} files"
-            )
+            self._tell(f"sending data: {show_bytes(done)} of {show_bytes(total)}, {what}")
             body = Body(self._folder, batch, self.refuse)
             kind = {
                 "Content-Type": "application/octet-stream",

@@ -57,7 +57,13 @@ class DataNames:
             if found is None or not self.may_read(found, actor):
                 raise no_such_data(str(named))
             return found
-        all_named = [each for each in self.readable(actor) if each.name == named.name]
+        # By name first: rights cost more to look at, and there may be many datasets.
+        all_named = [
+            each
+            for (_, name), each in self._state.datasets.items()
+            if name == named.name and self.may_read(each, actor)
+        ]
+        all_named.sort(key=lambda each: each.tenant)
         preferred = [each for each in all_named if each.tenant == prefer]
         if len(only := preferred or all_named) == 1:
             return only[0]

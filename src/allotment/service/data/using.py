@@ -163,7 +163,10 @@ class DataUses:
     def _words(self, use: DataUse) -> str:
         dataset = self._state.datasets.get((use.tenant, use.name))
         version = dataset.version(use.version) if dataset and use.version else None
-        size = f" ({version.files:,} files, {show_bytes(version.bytes)})" if version else ""
+        size = ""
+        if version is not None:
+            files = "1 file" if version.files == 1 else f"{version.files:,} files"
+            size = f" ({files}, {show_bytes(version.bytes)})"
         how = "to read and write" if use.write else "read-only"
         return f"data: {use}{size} would be mounted at {use.at}, {how}"
 

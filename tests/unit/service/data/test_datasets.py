@@ -5,10 +5,13 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
+from typing import Any, cast
 
+import msgspec
 import pytest
 
 from allotment.model import commands as c
+from allotment.model.data_use import DataUse
 from allotment.model.datasets import Dataset
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
@@ -16,8 +19,9 @@ from allotment.rights import disk
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.content.receiving import UNSAID
 from allotment.service.data.datasets import Datasets
+from allotment.service.data.using import DataUses
 from allotment.service.data.view import DataNote, DataWanted
-from tests.support.builders import ALICE, a_config, a_tenant
+from tests.support.builders import ALICE, a_config, a_job, a_tenant
 from tests.support.world import World
 
 BEN = Actor("ben", 1002, ("vision",))
@@ -164,5 +168,19 @@ def test_a_disk_that_is_nearly_full_takes_no_more(
         monkeypatch.setattr(disk, "LEFT_FREE", 1)
         monkeypatch.setattr(disk, "MOST_LEFT_FREE", 1 << 60)
         assert await refusal(stage.send(b"one")) is Code.UNAVAILABLE
+
+    run(work)
+
+
+def test_what_would_be_mounted_is_said(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        parts = stage.world.state, stage.datasets.names, stage.datasets.store
+        uses = DataUses(*parts, cast("Any", None))
+        used = (DataUse("vision", "words", 1, "/data/w"),)
+        spec = msgspec.structs.replace(a_job().spec(), data=used)
+        told = "data: vision/words@1 (1 file, 3 B) would be mounted at /data/w, read-only"
+        assert uses.expected(spec) == (told,)
 
     run(work)
