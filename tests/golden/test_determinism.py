@@ -18,14 +18,14 @@ from tests.conftest import ROOT
 from tests.support import event_log
 
 PINNED = {
-    "fifo": "911c8bb5b837dbd9a2fa05fd6a54d58bfa140d38301a2ea11ff1fb46e7bb9f70",
-    "backfill": "1bfca15522f6d420bd35ef51e4c5f229ce7795b582debb3bf467e91fda869a46",
-    "easy": "07f78d547d40625e6cfda08b393e911013d0439d26ead03af45cedead5d9a82e",
-    "srtf": "9f9e57db7f008a9204e6d24034bd2175f3f069277e492fffdde5ade76134e71a",
-    "las2d": "43c8af299a424db9301e56b5b7382acdc01fc9cf38aa58c6c6b73d230c22ad11",
-    "maxmin": "a438db71befc34008ccdcd0eeba0fe6795666051e44697f4b95595fa612447a0",
-    "gavel": "c241b9aa5f03846748b82455e84745617a901b1782297b8072177b6f95422c89",
-    "gavel-pack": "6cf9742e58bd4737e725de98e0be4c91f5c59145b7abd538c2d1a6c29c7d06e9",
+    "fifo": "d2e23c5d9f93ad05e45afbb1d3cf8f8fbf3b7a18dc07e59e13fe308b8dce3bbf",
+    "backfill": "a6ff782991eaa571c63e115db3f5c925c2b610cf6b5eb813ac51f078aef9c329",
+    "easy": "dc8d87d2b2aabdc840eb01ae8323337847c76ebd2733b5821e3d5e5fc03a78e6",
+    "srtf": "6d295b9d128e71478d233fee03983a54b3342bbc32c6a7e8829535a790b5de73",
+    "las2d": "b89eb802061d628a7f368f8257be9d7ed51edbeab933fb9a9c9f600d4c18e39e",
+    "maxmin": "bfba0923b669528334e850df23cae2c23b957f48af07fab126e6186346a9aceb",
+    "gavel": "08208d3de3d2502fb11c64cfc4516375f87c66d0c0049d3c638d7e77176d1527",
+    "gavel-pack": "ff21747ed7909221c35f2ecc11acc54f066a4fa22f682c639a32d0c58b328c6d",
 }
 POLICIES = tuple(PINNED)
 HASH_SEEDS = ("0", "1", "random")
