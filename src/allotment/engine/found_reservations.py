@@ -1,6 +1,7 @@
 """The reservations that an engine has made itself are kept here as it tells of them."""
 
 from collections.abc import Iterator
+from itertools import islice
 
 from allotment.engine.reservations import MOST_RESERVATIONS
 from allotment.engine.state import State
@@ -16,14 +17,16 @@ def find_reservations(
 ) -> Iterator[e.AnyEvent]:
     """Set what is new or has changed of an engine's reservations; end what is gone.
 
-    Its nodes that we do not have are left out, and so is what is over, or on none of ours.
+    Its nodes that we do not have are left out, and so is what is over, or on none of ours. Of
+    very many the first to begin are kept: the rest follow as these end.
     """
     known = {
         name: reservation
         for name, reservation in state.reservations.items()
         if reservation.engine == command.engine
     }
-    wanted = {its.name: its for its in _wanted(state, command, now)}
+    some = islice(_wanted(state, command, now), MOST_RESERVATIONS)
+    wanted = {its.name: its for its in some}
     for name in sorted(known.keys() - wanted.keys()):
         yield e.ReservationEnded(name)
     for name, reservation in wanted.items():
@@ -35,8 +38,7 @@ def _wanted(state: State, command: FindReservations, now: Instant) -> Iterator[R
     ids = {
         node.name: node.id for node in state.config.nodes if node.engine in ("", command.engine)
     }
-    found = sorted(command.found, key=lambda its: (its.begin, its.name))
-    for its in found[:MOST_RESERVATIONS]:
+    for its in sorted(command.found, key=lambda its: (its.begin, its.name)):
         nodes = tuple(sorted({ids[name] for name in its.nodes if name in ids}))
         if nodes and its.begin < its.end and its.end > state.wall(now):
             yield _reservation(command.engine, its, nodes)

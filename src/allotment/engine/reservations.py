@@ -114,7 +114,7 @@ def _check_name(state: State, name: str) -> None:
             f"There is a reservation {name} already.",
             f"End it first (`allot unreserve {name}`), or use another name.",
         )
-    if len(state.reservations) >= MOST_RESERVATIONS:
+    if sum(not its.engine for its in state.reservations.values()) >= MOST_RESERVATIONS:
         raise Rejected(
             Code.TOO_LARGE, f"There are {MOST_RESERVATIONS:,} reservations, and may be no more."
         )

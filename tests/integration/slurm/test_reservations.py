@@ -126,6 +126,23 @@ def test_those_whom_a_reservation_is_for_use_it_and_others_wait(alone: OnSlurm) 
     alone.wait_for(waits, "succeeded")
 
 
+def test_a_reservation_stays_known_while_slurm_and_the_service_are_away(alone: OnSlurm) -> None:
+    reserve(alone.slurm, "fans", "n[1-2]", 20)
+    until(lambda: told(alone) == {"fans@slurm": ["n1", "n2"]}, "the reservation to be seen")
+    alone.slurm.stop("slurmctld")
+    alone.kill()
+    alone.up()
+    waits = alone.submit(shell("echo done", max_run_time="1h", resources=HALF))
+    until(lambda: "fans@slurm" in alone.allot("why", str(waits)).stdout, "it to wait")
+    assert told(alone) == {"fans@slurm": ["n1", "n2"]}
+    alone.slurm.start_controller()
+    alone.slurm.say("scontrol", "delete", "reservationname=fans")
+    until(lambda: not told(alone), "its end to be seen")
+    alone.wait_for(waits, "succeeded")
+    said = alone.allot("events").stdout
+    assert said.count("reservation fans@slurm of n1, n2") == 1
+
+
 def test_the_reservation_that_is_configured_is_for_all_jobs(open_slurm: Slurm) -> None:
     slurm = open_slurm
     reserve(slurm, "for us", "n[1-2]", 0)

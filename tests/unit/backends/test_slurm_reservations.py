@@ -1,12 +1,17 @@
 """Slurm's reservations: read, whose they are, and until when a job may run beside them."""
 
+import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from allotment.backends.contact import Contact
 from allotment.backends.pilot.spell import Spell, spell_of
+from allotment.backends.slurm import client
+from allotment.backends.slurm.nodes import NodeWatch
 from allotment.backends.slurm.request import lasting_of
 from allotment.backends.slurm.reservations import Calendar, Holder, Uses, reservations_of
 from allotment.backends.slurm.reservations import SlurmReservation as Kept
@@ -206,6 +211,28 @@ def test_a_node_is_not_held_shortly_before_a_reservation_nor_in_it(
 ) -> None:
     book = calendar(kept("fans", begin, 40, "n1"), setup=PILOT)
     assert why in spell_of("n1", book, None, NOW).shut
+
+
+def test_what_slurm_told_of_last_counts_where_it_refuses_to_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuses = "echo 'slurm_load_reservations error: Access/permission denied' >&2; exit 1"
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    watch = NodeWatch(client, list, "main", Contact("Slurm", "jobs"), lambda report: None)
+
+    def looks(scontrol: str) -> tuple[str, ...] | None:
+        for name, script in (("sinfo", "exit 0"), ("scontrol", scontrol)):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+            (tmp_path / name).chmod(0o755)
+        watch.hurry(reserved=True)
+        asyncio.run(watch.look())
+        there = watch.reservations
+        return None if there is None else tuple(its.name for its in there)
+
+    assert looks(refuses) is None
+    assert looks(f"echo '{line('fans', 'n1')}'") == ("fans",)
+    assert looks(refuses) == ("fans",)
+    assert looks("exit 0") == ()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import pytest
 
+from allotment.engine.reservations import MOST_RESERVATIONS
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Code, Rejected
@@ -74,6 +75,24 @@ def test_a_node_that_nobody_here_knows_does_not_hide_the_others() -> None:
     (set_,) = told(world, found(world, "fans", 1, 2, "gone", world.state.config.nodes[1].name))
     assert isinstance(set_, e.ReservationSet)
     assert set_.reservation.nodes == (NodeId(1),)
+
+
+def test_however_many_there_are_those_on_our_nodes_are_kept_and_more_may_be_set_here() -> None:
+    world = a_world()
+    name = world.state.config.nodes[0].name
+    elsewhere = [
+        found(world, f"a{number}", 1, 2, "gone") for number in range(MOST_RESERVATIONS)
+    ]
+    ours = [
+        found(world, f"b{number:04}", 3, 4, name) for number in range(MOST_RESERVATIONS + 1)
+    ]
+    told(world, *elsewhere, *ours)
+    kept = {f"b{number:04}@gpus" for number in range(MOST_RESERVATIONS)}
+    assert world.state.reservations.keys() == kept
+    world.do(
+        c.ReserveNodes("fans", WallTime(world.now), WallTime(world.now + H), nodes=(NodeId(0),))
+    )
+    assert "fans" in world.state.reservations
 
 
 def test_a_job_that_could_reach_into_one_waits_and_starts_once_it_is_gone() -> None:

@@ -336,12 +336,11 @@ class PilotBackend:
         if now - self._asked_for_reservations < RESERVATIONS_EVERY_S:
             return
         try:
-            self._slurm_partition = await client.partition(self._partition)
             self._reservations = await client.reservations()
-        except EngineAway:
-            raise
-        except BackendError:  # Of one who may not see them, none are known.
-            self._reservations = self._reservations or ()
+            self._slurm_partition = await client.partition(self._partition)
+        except BackendError as error:  # Where it refuses, what it told of last counts.
+            if isinstance(error, EngineAway):
+                raise
         self._asked_for_reservations = now
 
     @property

@@ -121,16 +121,15 @@ class NodeWatch:
     async def _look_for_reservations(self) -> None:
         """Ask for all reservations, if it is time. Raises EngineAway.
 
-        Where Slurm refuses to tell, there are none: who cannot see them learns it of each job.
+        Where Slurm refuses to tell, what it told of last counts, be it before a restart.
         """
         if monotonic() - self._asked_for_reservations < RESERVATIONS_EVERY_S:
             return
         try:
             self.reservations = await self._slurm.reservations()
-        except EngineAway:
-            raise
-        except BackendError:
-            self.reservations = self.reservations or ()
+        except BackendError as error:
+            if isinstance(error, EngineAway):
+                raise
         self._asked_for_reservations = monotonic()
 
     def _forget_all_but(self, nodes: Sequence[Node]) -> None:
