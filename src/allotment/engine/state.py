@@ -467,10 +467,16 @@ class State:
         return () if claimants is None else claimants.spent()
 
     def reservations_changed(self) -> None:
-        """Let all jobs wait as the reservations that are set now ask. O(n log n)."""
-        self.cluster.reservations = Reservations(self.reservations_in_engine_time())
-        self._foretell()
-        self._stand_anew()
+        """Let all jobs wait as the reservations that are set now ask. O(n log n).
+
+        Where they ask the same of each as before, O(reservations): an engine may tell of many.
+        """
+        before = self.cluster.reservations
+        after = self.cluster.reservations = Reservations(self.reservations_in_engine_time())
+        if self._foretell() or _asked_by(after) != _asked_by(before):
+            self._stand_anew()
+        else:
+            self.cluster.ledger.version += 1
 
     def _stand_anew(self) -> None:
         cluster = self.cluster
@@ -747,3 +753,12 @@ class State:
 def switch_of(attempt: AttemptRecord) -> Millis:
     """Return how long it took from being placed to running; 0 while it did not."""
     return Millis(max(0, attempt.started_at - attempt.placed_at))
+
+
+def _asked_by(there: Reservations) -> tuple[object, ...]:
+    """Return what the shapes of jobs go by: whether any is set, and for whom which are."""
+    return bool(there.all), [
+        (each.name, each.users, each.tenants, each.queues)
+        for each in there.all
+        if not (each.shut or each.for_nobody)
+    ]

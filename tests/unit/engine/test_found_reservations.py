@@ -95,6 +95,49 @@ def test_however_many_there_are_those_on_our_nodes_are_kept_and_more_may_be_set_
     assert "fans" in world.state.reservations
 
 
+def test_jobs_stand_anew_only_where_another_job_may_be_meant() -> None:
+    """A thousand reservations that are told of at once are no thousand looks at every job."""
+    world = a_world()
+    names = tuple(node.name for node in world.state.config.nodes)
+    job = world.submit(a_job().of("vision").gpus(1).within(run_ms=5 * H))
+    pending = world.state.cluster.pending
+    open_ = FoundReservation(
+        "b",
+        WallTime(world.now),
+        WallTime(world.now + 9 * H),
+        names,
+        tenants=("vision",),
+        shut=False,
+    )
+    fans, moved = found(world, "a", 20, 22, *names), found(world, "a", 1, 2, *names)
+    for its, stands_anew, enters in (
+        ((fans,), True, ()),
+        ((moved,), False, ()),
+        ((moved, open_), True, ("b@gpus",)),
+        ((fans, open_), False, ("b@gpus",)),
+        ((fans,), True, ()),
+        ((), True, ()),
+    ):
+        before = pending.arrivals
+        told(world, *its)
+        assert (pending.arrivals > before) is stands_anew
+        assert pending[job].shape.enters == enters
+        assert (pending[job].shape.span_ms > 0) is bool(its)
+
+
+def test_a_reservation_that_comes_nearer_keeps_a_job_off_at_once() -> None:
+    world = a_world()
+    names = [node.name for node in world.state.config.nodes]
+    told(world, found(world, "fans", 20, 22, *names))
+    job = world.submit(a_job().of("vision").gpus(1).within(run_ms=5 * H))
+    told(world, found(world, "fans", 1, 2, *names))
+    world.cycle()
+    assert world.state.jobs[job].state is S.QUEUED
+    told(world, found(world, "fans", 20, 22, *names))
+    world.cycle()
+    assert world.state.jobs[job].state is not S.QUEUED
+
+
 def test_a_job_that_could_reach_into_one_waits_and_starts_once_it_is_gone() -> None:
     world = a_world()
     names = [node.name for node in world.state.config.nodes]
