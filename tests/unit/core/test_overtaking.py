@@ -65,7 +65,7 @@ def test_lines_without_a_bound_are_not_kept() -> None:
     assert not lines.left(JobId(3))
 
 
-# ── whom an overtaken job holds up ──────────────────────────────────────────────────────
+# ── what an overtaken job holds up ──────────────────────────────────────────────────────
 
 
 def bounded(most: int, **terms: object) -> World:

@@ -1,4 +1,4 @@
-"""Strict queues of one tenant whose jobs are alike: who holds up whom."""
+"""Strict queues of one tenant whose jobs are alike: which holds up which."""
 
 import pytest
 from msgspec.structs import replace

@@ -181,7 +181,7 @@ class InSlices:
         return plan if safe else None
 
     def _way_back(self, gang: Gang, over: list[Gang], now: Instant) -> PreemptionPlan | None:
-        """Find who of those on the devices of a suspended gang leaves them."""
+        """Find which of those on the devices of a suspended gang leave them."""
         cluster = self.cluster
         gangs = [each for each in over if self._can_pause(each) or may_restart(each, now)]
         leases = tuple(lease_part(need) for need in gang.needs)
