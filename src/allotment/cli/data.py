@@ -31,12 +31,21 @@ Who = Annotated[str, typer.Argument(metavar="WHO", help="tenant:NAME or user:NAM
 
 data = typer.Typer(
     help="Datasets: data with names, versions that never change, and rights to use them.",
+    epilog="\b\nExamples:\n"
+    "  allot data create imagenet\n"
+    "  allot data put imagenet ./imagenet\n"
+    "  allot run --data imagenet=/data/imagenet -- python train.py",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n"
+    "  allot data create imagenet\n"
+    "  allot data create scratch --folder /srv/nfs/scratch --tenant vision",
+)
 def create(
     name: Name,
     tenant: Annotated[
@@ -51,12 +60,7 @@ def create(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a dataset, which has no version yet; or register a folder of the machine.
-
-    Examples:
-      allot data create imagenet
-      allot data create scratch --folder /srv/nfs/scratch --tenant vision
-    """
+    """Make a dataset, which has no version yet; or register a folder of the machine."""
     with Client(state=state) as client:
         found = client.create_dataset(name, tenant=tenant, folder=folder)
     if as_json:
@@ -69,7 +73,12 @@ def create(
         talk(f"{full} is made; fill it: allot data put {found.name} DIR")
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n"
+    "  allot data put imagenet ./imagenet\n"
+    "  allot data put weights model.safetensors",
+)
 def put(
     name: Name,
     source: Annotated[
@@ -81,10 +90,6 @@ def put(
     """Make a folder the next version of a dataset, and close it: it never changes again.
 
     Files that did not change since you put them last are not sent again.
-
-    Examples:
-      allot data put imagenet ./imagenet
-      allot data put weights model.safetensors
     """
     with Client(state=state) as client:
         done = client.put_data(name, source, talk)
@@ -99,18 +104,17 @@ def put(
     )
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n  allot data get weights@2 ./weights",
+)
 def get(
     name: Name,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write the files.")],
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write the files of a version, the newest unless one is named, into a folder.
-
-    Examples:
-      allot data get weights@2 ./weights
-    """
+    """Write the files of a version, the newest unless one is named, into a folder."""
     with Client(state=state) as client:
         page = client.get_data(name, folder, talk)
     if as_json:
@@ -120,7 +124,10 @@ def get(
     talk(f"{exact}: {count(page.version.files, 'file')} in {folder}")
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n  allot data ls\n  allot data ls imagenet@3",
+)
 def ls(
     name: Annotated[
         str, typer.Argument(metavar="[NAME]", help="List the files of a version.")
@@ -128,12 +135,7 @@ def ls(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """List the datasets that you may use; or the files of a version, by default the newest.
-
-    Examples:
-      allot data ls
-      allot data ls imagenet@3
-    """
+    """List the datasets that you may use; or the files of a version, by default the newest."""
     with Client(state=state) as client:
         if name:
             page = client.data_files(name)
@@ -192,7 +194,12 @@ def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
         )
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n"
+    "  allot data grant imagenet tenant:speech\n"
+    "  allot data grant imagenet user:ann --write",
+)
 def grant(
     name: Name,
     who: Who,
@@ -202,12 +209,7 @@ def grant(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Let the members of another tenant, or a user, read a dataset, or write too.
-
-    Examples:
-      allot data grant imagenet tenant:speech
-      allot data grant imagenet user:ann --write
-    """
+    """Let the members of another tenant, or a user, read a dataset, or write too."""
     tenant, user = _who(who)
     with Client(state=state) as client:
         found = client.grant_data(name, tenant=tenant, user=user, write=write)
@@ -217,13 +219,12 @@ def grant(
     talk(f"{who} may {'read and write' if write else 'read'} {found.tenant}/{found.name}")
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n  allot data revoke imagenet tenant:speech",
+)
 def revoke(name: Name, who: Who, state: State = "", as_json: AsJson = False) -> None:
-    """Take a right back. Tasks that run keep what they have; none starts with it.
-
-    Examples:
-      allot data revoke imagenet tenant:speech
-    """
+    """Take a right back. Tasks that run keep what they have; none starts with it."""
     tenant, user = _who(who)
     with Client(state=state) as client:
         found = client.revoke_data(name, tenant=tenant, user=user)
@@ -240,15 +241,14 @@ def _who(text: str) -> tuple[str, str]:
     return (name, "") if kind == "tenant" else ("", name)
 
 
-@data.command(context_settings=HELP)
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n  allot data rm imagenet@1\n  allot data rm imagenet",
+)
 def rm(name: Name, state: State = "", as_json: AsJson = False) -> None:
     """Remove a version, or a dataset with all its versions, unless a job needs it.
 
     The files of a registered folder stay.
-
-    Examples:
-      allot data rm imagenet@1
-      allot data rm imagenet
     """
     with Client(state=state) as client:
         client.remove_data(name)

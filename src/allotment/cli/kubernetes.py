@@ -24,6 +24,9 @@ WHOSE = re.compile(r"[^\s/,]+(/[^\s/,]+)*")
 
 kubernetes = typer.Typer(
     help="A Kubernetes cluster: the manifests that give the service its rights, and a check.",
+    epilog="\b\nExamples:\n"
+    "  allot kubernetes manifests | kubectl apply -f -\n"
+    "  allot kubernetes doctor --kubeconfig default",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
