@@ -8,6 +8,8 @@ import msgspec
 
 from allotment.model.quantity import Instant, Millis
 
+MOST_RATE = 2**53
+"""No rate is larger: programs that read JSON keep it whole, and snapshots can be written."""
 LEAST_KEPT, OF_RATE = 19, 20
 """A job is worse off if it keeps less than so many parts of its rate: no reading is exact."""
 
@@ -71,9 +73,9 @@ class Gauge(msgspec.Struct, frozen=True):
         near = sorted(known, key=lambda count: (abs(count - tasks), count))[:2]
         one, other = near[0], near[-1]
         if one == other:
-            return known[one] * tasks // one
+            return min(MOST_RATE, known[one] * tasks // one)
         slope = known[other] - known[one]
-        return max(0, known[one] + slope * (tasks - one) // (other - one))
+        return min(MOST_RATE, max(0, known[one] + slope * (tasks - one) // (other - one)))
 
 
 def is_worse(rate: int, before: int) -> bool:

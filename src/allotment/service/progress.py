@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.model.gains import MOST_RATE
 from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
 from allotment.model.reports import PaceReport
@@ -36,8 +37,8 @@ SURE_SAMPLES, SURE_STEPS, SURE_NS = 4, 20, 10 * SECOND * 1_000_000
 """A rate is compared with others if it rests on so many looks and steps, and on so long."""
 SAMPLES = 24
 """The rate is that over the last so many changes: two minutes of looks."""
-MOST = 2**53
-"""No larger a rate, time or date is told of: programs that read JSON keep it whole."""
+MOST = MOST_RATE
+"""No time or date is larger either."""
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 

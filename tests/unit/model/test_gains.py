@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.model.gains import Gauge, is_worse
+from allotment.model.gains import MOST_RATE, Gauge, is_worse
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,8 @@ from allotment.model.gains import Gauge, is_worse
         (((2, 200), (8, 500)), 4, 300),
         (((1, 100), (2, 180), (8, 240)), 16, 320),
         (((2, 300), (4, 100)), 8, 0),
+        (((1, MOST_RATE),), 4096, MOST_RATE),
+        (((1, 1), (2, MOST_RATE)), 4096, MOST_RATE),
     ],
 )
 def test_rates_are_in_proportion_or_on_the_line_through_the_nearest_two(
