@@ -418,7 +418,10 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
         gain=event.gain,
     )
     state.cluster.mark_leaving(job.id)
-    state.cluster.gangs[job.id].wants_resume = False
+    gang = state.cluster.gangs[job.id]
+    gang.wants_resume = False
+    if gang.gauge is not None:
+        gang.gauge = gauge_of(state.cluster.tenants, job)
 
 
 def _shrink_asked(state: State, record: e.Record, event: e.ShrinkRequested) -> None:

@@ -8,8 +8,8 @@ such lengths of time, and one gang at a time. It keeps its place, and nothing is
 beside: a job that comes meanwhile has what it needs.
 
 When a job finds no place, such gangs give up surplus tasks at once, those placed last first:
-to jobs of their tenant, or among borrowers to any. So what idles is used, and costs those who
-come later no more than the grace time.
+to jobs of their tenant, or among borrowers to any. So what idles is used, and costs such jobs
+that come later no more than the grace time.
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.3 (grow-shrink, for jobs that opt in). That
 three times the cost is asked for is ours: it stands for what a prediction does not know.

@@ -13,7 +13,7 @@ a gang that has a better place may not go yet.
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.3: migration for locality on departures
 and in the background, and defragmentation with its stopping rule.
 
-Bad at: gangs that are not slower for being apart; it does not measure what a move gains.
+Bad at: gangs that are not slower for being apart: what a move gains is known only after it.
 """
 
 from collections import Counter
