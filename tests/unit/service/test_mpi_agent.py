@@ -187,7 +187,9 @@ def test_a_task_that_is_told_to_end_stays_until_its_commands_have(
 ) -> None:
     how = signal.Signals[f"SIG{name}"]
     pid, done = tmp_path / "pid", tmp_path / "done"
-    words = f"trap 'echo saved >{done}; exit 5' {name}; echo $$ >{pid}; sleep 1000 & wait"
+    words = (
+        f"trap 'echo saved >{done}; kill $!; exit 5' {name}; echo $$ >{pid}; sleep 1000 & wait"
+    )
     asking = gang.run(THERE, words)
     until(lambda: bool(said_in(pid)), "the command to run")
     gang.server.send_signal(how)
