@@ -38,6 +38,23 @@ def test_a_script_is_ended_with_its_children(tmp_path: Path, patience_s: float) 
     until(lambda: not is_there(pid.read_text().strip()), "its child to be gone")
 
 
+def test_a_script_that_is_cut_off_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+
+    async def cut_off() -> None:
+        asked = asyncio.create_task(said_by("sh", "-c", SCRIPT.format(pid), patience_s=1000))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        # The loop does not get on meanwhile: to it, the program is still about to start.
+        until(lambda: pid.exists() and pid.read_text().strip() != "", "the script's child")
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(asked, 30)
+
+    asyncio.run(cut_off())
+    until(lambda: not is_there(pid.read_text().strip()), "its child to be gone")
+
+
 def test_what_a_program_says_and_how_it_ends_is_told() -> None:
     said = asyncio.run(said_by("sh", "-c", "echo a; echo b >&2; exit 3", patience_s=60))
     assert said == (3, b"a\n", b"b\n")
