@@ -88,9 +88,11 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
       BinaryName = "{bin}/runc"
 """
 MOUNTS = (
-    'mount --make-rprivate / && mkdir -p /var/lib/kubelet && mount --bind "$1" /var/lib/kubelet'
+    "mount --make-rprivate / && mkdir -p /var/lib/kubelet /var/log/pods"
+    ' && mount --bind "$1" /var/lib/kubelet && mount --bind "$2" /var/log/pods'
     " && echo ready && exec sleep infinity"
 )
+"""A kubelet removes logs of pods that it does not know, so each has a folder of its own."""
 
 
 class Kubernetes:
@@ -223,7 +225,7 @@ class Kubernetes:
 
     def _start_node(self, name: str, number: int) -> None:
         node = self.folder / name
-        for each in ("kubelet", "cni", "root", "state"):
+        for each in ("kubelet", "logs", "cni", "root", "state"):
             (node / each).mkdir(parents=True)
         (node / "cni" / "10.conflist").write_text(
             '{"cniVersion":"0.4.0","name":"k","plugins":[{"type":"loopback"}]}'
@@ -237,7 +239,7 @@ class Kubernetes:
                     (own / file).write_text((group / file).read_text())
         holder = self._start(
             f"{name}-mounts", "unshare", "-m", "sh", "-c", MOUNTS, "sh", node / "kubelet",
-            out=subprocess.PIPE,
+            node / "logs", out=subprocess.PIPE,
         )  # fmt: skip
         assert holder.stdout is not None
         with holder.stdout:
