@@ -88,6 +88,15 @@ def test_a_device_in_use_is_nobody_elses() -> None:
     assert refusal(world.state.cluster, place, world.now) == "device 1 of node 0 is in use"
 
 
+@pytest.mark.parametrize("node", [0, 9])
+def test_a_node_that_is_drained_or_not_there_takes_no_work(node: int) -> None:
+    world = World(a_config(a_tenant("vision", 4)))
+    world.do(c.DrainNode(NodeId(0), "new fans"))
+    number = world.submit(vision().gpus(1))
+    place = Place(Placement(number, (Slot(NodeId(node), (0,), 1000),), GUARANTEED))
+    assert refusal(world.state.cluster, place, world.now) == f"node {node} takes no work"
+
+
 def test_a_promise_is_kept_where_it_was_made() -> None:
     """Another place of the same size is not what was promised, though it is free by now."""
     world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4, borrow=False)))
