@@ -22,11 +22,11 @@ from allotment.engine.records import (
 )
 from allotment.engine.state import Promise, State
 from allotment.model import events as e
-from allotment.model.cluster import NodeState
+from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.errors import InvariantViolated
 from allotment.model.gains import Measured, Pace
 from allotment.model.health import WHOLE, Condition
-from allotment.model.ids import JobId
+from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import ATTEMPT, HELD, JOB, QUEUED, TASK
 from allotment.model.port_layout import port_count
@@ -60,18 +60,45 @@ def _clock_stepped(state: State, record: e.Record, event: e.ClockStepped) -> Non
     state.set_clock(event.by_ms, record.at)
 
 
-def _set_node(
-    node_state: NodeState,
-) -> Callable[[State, e.Record, Any], None]:
-    def change(state: State, record: e.Record, event: Any) -> None:
-        state.nodes[event.node] = (node_state, getattr(event, "reason", ""))
-        if node_state is NodeState.READY:
-            state.shut_since.pop(event.node, None)
-        else:
-            state.shut_since.setdefault(event.node, record.at)
-        state.mark(event.node)
+_READY = (NodeState.READY, "")
 
-    return change
+
+def _set_node(state: State, node: NodeId, at: Instant, how: NodeState, why: str = "") -> None:
+    state.nodes[node] = (how, why)
+    if how is NodeState.READY:
+        state.shut_since.pop(node, None)
+    else:
+        state.shut_since.setdefault(node, at)
+    state.mark(node)
+
+
+def _is_lost(state: State, node: NodeId) -> bool:
+    return state.nodes.get(node, _READY)[0] is NodeState.LOST
+
+
+def _drained(state: State, record: e.Record, event: e.NodeDrained) -> None:
+    if _is_lost(state, event.node):
+        state.drains_kept[event.node] = event.reason
+    else:
+        _set_node(state, event.node, record.at, NodeState.DRAINED, event.reason)
+
+
+def _undrained(state: State, record: e.Record, event: e.NodeUndrained) -> None:
+    state.drains_kept.pop(event.node, None)
+    if not _is_lost(state, event.node):
+        _set_node(state, event.node, record.at, NodeState.READY)
+
+
+def _node_lost(state: State, record: e.Record, event: e.NodeLost) -> None:
+    how, why = state.nodes.get(event.node, _READY)
+    if how is NodeState.DRAINED and not why.startswith(BY_ENGINE):
+        state.drains_kept[event.node] = why
+    _set_node(state, event.node, record.at, NodeState.LOST, event.reason)
+
+
+def _recovered(state: State, record: e.Record, event: e.NodeRecovered) -> None:
+    state.drains_kept.pop(event.node, None)
+    _set_node(state, event.node, record.at, NodeState.READY)
 
 
 def _health_changed(state: State, record: e.Record, event: e.HealthChanged) -> None:
@@ -540,10 +567,10 @@ def _task(state: State, event: e.TaskEvent) -> TaskRecord:
 _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.ConfigApplied: _config_applied,
     e.NodesFound: _config_applied,
-    e.NodeDrained: _set_node(NodeState.DRAINED),
-    e.NodeUndrained: _set_node(NodeState.READY),
-    e.NodeLost: _set_node(NodeState.LOST),
-    e.NodeRecovered: _set_node(NodeState.READY),
+    e.NodeDrained: _drained,
+    e.NodeUndrained: _undrained,
+    e.NodeLost: _node_lost,
+    e.NodeRecovered: _recovered,
     e.HealthChanged: _health_changed,
     e.ClockStepped: _clock_stepped,
     e.OthersSeen: _others_seen,

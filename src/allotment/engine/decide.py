@@ -356,7 +356,8 @@ def _configure(state: State, config: Config, now: Instant) -> Emit:
 def _drain(state: State, node: NodeId, reason: str) -> Emit:
     _find_node(state, node)
     how, why = state.nodes.get(node, _READY)
-    if how is not NodeState.DRAINED or why.startswith(BY_ENGINE):
+    is_ours = how is NodeState.DRAINED and not why.startswith(BY_ENGINE)
+    if not is_ours and node not in state.drains_kept:
         yield e.NodeDrained(node, reason)
 
 
@@ -370,7 +371,7 @@ def _undrain(state: State, node: NodeId) -> Emit:
             f"Node {name} is {why.removeprefix(BY_ENGINE)}: not by Allotment.",
             "Open it there; it then takes work here by itself.",
         )
-    if how is NodeState.DRAINED:
+    if how is NodeState.DRAINED or node in state.drains_kept:
         yield e.NodeUndrained(node)
 
 

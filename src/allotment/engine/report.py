@@ -124,13 +124,19 @@ def _held(job: JobRecord, attempt: AttemptRecord, task: TaskRecord, report: Task
 
 
 def node_heard(state: State, report: NodeReport) -> Emit:
-    """Note that a node went silent, or is back; its gangs end when it went."""
+    """Note that a node went silent, or is back; its gangs end when it went.
+
+    One that an administrator drained before is drained still.
+    """
     node = report.node
     if node not in state.cluster.nodes:
         return
     lost = state.nodes.get(node, _READY)[0] is NodeState.LOST
     if report.alive and lost:
+        drained = state.drains_kept.get(node)
         yield e.NodeRecovered(node)
+        if drained is not None:
+            yield e.NodeDrained(node, drained)
     elif not report.alive and not lost:
         yield e.NodeLost(node, report.reason)
         gangs = _on(state.cluster.gangs, node)

@@ -67,6 +67,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     promises: list[Promise]
     health: list[Condition] = []
     shut_since: dict[NodeId, Instant] = {}
+    drains_kept: dict[NodeId, str] = {}
     spent: tuple[Spent, ...] = ()
     reservations: list[Reservation] = msgspec.field(default_factory=list, name="windows")
     accounts: list[Account] = []
@@ -115,6 +116,8 @@ class State:
         self.nodes: dict[NodeId, tuple[NodeState, str]] = {}
         self.shut_since: dict[NodeId, Instant] = {}
         """Since when nodes are drained or lost."""
+        self.drains_kept: dict[NodeId, str] = {}
+        """Why an administrator drained nodes that are lost now: once back they still are."""
         self.reservations: dict[str, Reservation] = {}
         """The reservations: when nodes are set aside, and for which users."""
         self.datasets: dict[tuple[str, str], Dataset] = {}
@@ -301,6 +304,7 @@ class State:
             ],
             health=[how for _, how in sorted((self.health | self.doubts).items())],
             shut_since=self.shut_since,
+            drains_kept=self.drains_kept,
             accounts=self.budgets.accounts(),
             spent=self._spent(),
             reservations=[self.reservations[name] for name in sorted(self.reservations)],
@@ -324,6 +328,7 @@ class State:
         state = cls(policies)
         state.seq, state.at, state.next_job = image.seq, image.at, image.next_job
         state.nodes, state.shut_since = image.nodes, image.shut_since
+        state.drains_kept = image.drains_kept
         state.next_node = image.next_node
         state.wall_ms, state.budgets = image.wall_ms, Budgets(image.wall_ms)
         state.clock_set_at, state.clock_set_ms = image.clock_set_at, image.clock_set_ms
@@ -412,6 +417,9 @@ class State:
         # A node that comes back has another id, and is told of anew.
         self.nodes = {node: how for node, how in self.nodes.items() if node in there}
         self.shut_since = {node: at for node, at in self.shut_since.items() if node in there}
+        self.drains_kept = {
+            node: why for node, why in self.drains_kept.items() if node in there
+        }
         self.others = {node: use for node, use in self.others.items() if node in there}
         self.taken = {node: self.taken[node] for node in self.others}
         for node in {*self.nodes, *(part[0] for part in self.health), *self.others}:
