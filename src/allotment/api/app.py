@@ -58,7 +58,7 @@ class Api(FastAPI):
 
     def openapi(self) -> openapi.Schema:
         if self.openapi_schema is None:
-            self.openapi_schema = openapi.describe(self)
+            self.openapi_schema = openapi.describe(self, ROUTERS)
         return self.openapi_schema
 
 

@@ -1,123 +1,35 @@
 """The description of the API: FastAPI's, with the shapes that msgspec and `wire` know.
 
-Routes name their shapes with `returns` and `body_of`; `describe` puts the shapes themselves
-beside them, and adds what FastAPI does not route: the submission and the WebSocket.
+Routes name their shapes with `returns` and `body_of`; `describe` finds them there, puts the
+shapes themselves beside them, and adds what FastAPI does not route: the submission and the
+WebSocket.
 """
 
 import copy
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import msgspec
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from allotment.api import shapes
 from allotment.api.problems import MEDIA_TYPE, ProblemDetails
 from allotment.api.task_output import Line
 from allotment.model.errors import Code
-from allotment.model.reasons import Blocked
 from allotment.service import views
-from allotment.service.cells_view import CellTree
-from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeView, CodeWanted
-from allotment.service.config_view import ConfigInForce, ConfigPlan
-from allotment.service.content.manifest import Manifest
-from allotment.service.data.view import (
-    DataFiles,
-    DataNote,
-    DataRemoval,
-    DataRoom,
-    DataRows,
-    DataTaken,
-    DataView,
-    DataWanted,
-    GrantNote,
-)
-from allotment.service.environments.view import EnvironmentNote, EnvironmentRow, EnvironmentWish
-from allotment.service.estimate_view import Accuracy, StartEstimate
-from allotment.service.fairness_view import FairnessReport
-from allotment.service.hardware_view import HardwareView, HealthNote
-from allotment.service.image_view import ImageNote, ImageRow, ImageView
-from allotment.service.live_view import LiveTask
-from allotment.service.objectives_view import ObjectivesReport
-from allotment.service.queue_view import TenantQueues
-from allotment.service.reservation_view import ReservationNote, ReservationView
-from allotment.service.selector import Chosen, Selector, Steered, Wish
-from allotment.service.statistics_view import Statistics
-from allotment.service.usage_view import UsageReport
-from allotment.service.wait_view import WaitHistory
+from allotment.service.code.view import CodeTaken
+from allotment.service.data.view import DataTaken
 from allotment.wire.job import Form, job_schema
 
 Schema = dict[str, Any]
 
 REF = "#/components/schemas/{name}"
-MODELS = (
-    views.JobView,
-    views.NodeView,
-    views.TenantView,
-    TenantQueues,
-    CellTree,
-    views.EventView,
-    views.OutputFile,
-    views.OutputPage,
-    views.Submitted,
-    views.Health,
-    HardwareView,
-    HealthNote,
-    CodeRoom,
-    CodeNote,
-    CodeWanted,
-    CodeTaken,
-    CodeView,
-    Manifest,
-    DataFiles,
-    DataNote,
-    DataRemoval,
-    DataRoom,
-    DataRows,
-    DataTaken,
-    DataView,
-    DataWanted,
-    GrantNote,
-    EnvironmentNote,
-    EnvironmentRow,
-    EnvironmentWish,
-    ImageNote,
-    ImageRow,
-    ImageView,
-    ReservationNote,
-    ReservationView,
-    Statistics,
-    UsageReport,
-    LiveTask,
-    ObjectivesReport,
-    FairnessReport,
-    StartEstimate,
-    Accuracy,
-    Blocked,
-    WaitHistory,
-    Selector,
-    Wish,
-    Steered,
-    Chosen,
-    Code,
-    ProblemDetails,
-    Line,
-    shapes.Page,
-    shapes.Changes,
-    shapes.Note,
-    shapes.Drain,
-    shapes.NewConfig,
-    ConfigPlan,
-    ConfigInForce,
-    shapes.Backup,
-    shapes.Done,
-    shapes.End,
-    shapes.Greeting,
-    shapes.Control,
-    shapes.Exited,
-)
-"""Every shape that a route names."""
+IN_WORDS = (Code, shapes.Greeting, shapes.Control, shapes.Exited, shapes.End, Line)
+"""Shapes that descriptions name in words only: of WebSockets, of streams, of problems."""
 
 DESCRIPTION = """\
 One service, one cluster. It listens on the Unix socket `allot.sock` in its state folder, where
@@ -137,13 +49,34 @@ class Returns(Response):
     media_type = None
 
 
-def schema_of(shape: Any) -> Schema:
-    """Return the schema of a type, with references to the shapes it is made of."""
-    (schema,), _ = _schemas((shape,))
-    return schema
+class Described(Schema):
+    """The schema of a shape, with references to those it is made of; and the shape itself."""
+
+    def __init__(self, shape: Any) -> None:
+        (schema,), _ = _schemas((shape,))
+        super().__init__(schema)
+        self.shape = shape
 
 
-def _schemas(shapes_: tuple[Any, ...]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
+def _named(part: object) -> Iterator[Any]:
+    """Yield the shapes that a description names, at any depth."""
+    if isinstance(part, Described):
+        yield part.shape
+    elif isinstance(part, dict):
+        for inner in cast("Schema", part).values():
+            yield from _named(inner)
+
+
+def _parts(routes: Sequence[BaseRoute]) -> Schema:
+    """Return what routes say of their answers and bodies."""
+    return {
+        route.name: {"responses": route.responses, "body": route.openapi_extra}
+        for route in routes
+        if isinstance(route, APIRoute)
+    }
+
+
+def _schemas(shapes_: Sequence[Any]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
     return msgspec.json.schema_components(shapes_, schema_hook=_anything, ref_template=REF)
 
 
@@ -155,7 +88,7 @@ def _anything(kind: type) -> Schema:
 
 def returns(shape: Any, status: int = 200, *, what: str = "Done.") -> dict[int | str, Schema]:
     """Describe an answer in JSON."""
-    return returns_as("application/json", schema_of(shape), status, what)
+    return returns_as("application/json", Described(shape), status, what)
 
 
 def returns_as(
@@ -167,20 +100,20 @@ def returns_as(
 
 def body_of(shape: Any) -> Schema:
     """Describe a JSON body that a route decodes itself."""
-    content = {"application/json": {"schema": schema_of(shape)}}
+    content = {"application/json": {"schema": Described(shape)}}
     return {"requestBody": {"required": True, "content": content}}
 
 
 PROBLEM: dict[int | str, Schema] = {
     "default": {
         "description": "It did not succeed: what is wrong, and what to do next.",
-        "content": {MEDIA_TYPE: {"schema": schema_of(ProblemDetails)}},
+        "content": {MEDIA_TYPE: {"schema": Described(ProblemDetails)}},
     }
 }
 
 
-def describe(app: FastAPI) -> Schema:
-    """Return the whole description of the API."""
+def describe(app: FastAPI, routers: Sequence[APIRouter]) -> Schema:
+    """Return the whole description of an API whose routes are those of `routers`."""
     found = get_openapi(
         title="Allotment",
         version="1",
@@ -188,19 +121,25 @@ def describe(app: FastAPI) -> Schema:
         description=DESCRIPTION,
         routes=app.routes,
     )
-    found["paths"].setdefault("/v1/jobs", {})["post"] = _submission()
-    found["paths"]["/v1/code:send"] = {"post": _sending()}
-    found["paths"]["/v1/data/{tenant}/{name}:send"] = {"post": _sending_data()}
-    found["paths"]["/v1/jobs/{ref}/exec"] = {"get": _terminal()}
+    unrouted = {
+        "/v1/jobs": {"post": _submission()},
+        "/v1/code:send": {"post": _sending()},
+        "/v1/data/{tenant}/{name}:send": {"post": _sending_data()},
+        "/v1/jobs/{ref}/exec": {"get": _terminal()},
+    }
+    for path, operations in unrouted.items():
+        found["paths"].setdefault(path, {}).update(operations)
     for path in found["paths"].values():
         for operation in path.values():
             operation["responses"].update(copy.deepcopy(PROBLEM))
             operation["responses"].pop("422", None)
-    _, ours = _schemas(MODELS)
+    routes = [route for router in routers for route in router.routes]
+    named = [shape for part in (_parts(routes), unrouted, PROBLEM) for shape in _named(part)]
+    _, ours = _schemas([*named, *IN_WORDS])
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas.update(ours)
+    schemas.update(sorted(ours.items()))
     schemas.update(_job_shapes())
     found["components"]["securitySchemes"] = {
         "token": {
@@ -271,7 +210,7 @@ def _submission() -> Schema:
     made = {
         "description": "Accepted, and durable.",
         "headers": {"Location": {"description": "The job.", "schema": {"type": "string"}}},
-        "content": {"application/json": {"schema": schema_of(views.Submitted)}},
+        "content": {"application/json": {"schema": Described(views.Submitted)}},
     }
     return {
         "tags": ["jobs"],
@@ -324,7 +263,7 @@ def _sending() -> Schema:
         "responses": {
             "200": {
                 "description": "All are here.",
-                "content": {"application/json": {"schema": schema_of(CodeTaken)}},
+                "content": {"application/json": {"schema": Described(CodeTaken)}},
             }
         },
     }
@@ -337,7 +276,7 @@ def _sending_data() -> Schema:
         {"name": part, "in": "path", "required": True, "schema": {"type": "string"}}
         for part in ("tenant", "name")
     ]
-    answer = {"application/json": {"schema": schema_of(DataTaken)}}
+    answer = {"application/json": {"schema": Described(DataTaken)}}
     return {
         **sent,
         "tags": ["data"],

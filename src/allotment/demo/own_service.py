@@ -153,7 +153,7 @@ def _holder(lock: Path) -> int:
 
 
 def _retire_launcher(state: Path) -> bool:
-    """Tell the launcher, which outlives its service, that no more will come."""
+    """Retire the launcher, which outlives its service: no more will come."""
     # Through /proc: a socket's path may have 107 bytes, a folder more.
     try:
         folder = os.open((state / SOCKET).parent, os.O_PATH | os.O_DIRECTORY)

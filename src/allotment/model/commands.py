@@ -159,7 +159,7 @@ class CloseVersion(DataCommand, frozen=True):
 
 
 class GrantData(DataCommand, frozen=True):
-    """Give a right to a dataset, in place of what the same had."""
+    """Grant a right to a dataset, in place of what the same had."""
 
     grant: Grant
 

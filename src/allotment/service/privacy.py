@@ -85,7 +85,7 @@ _NO_DATASET = Dataset(HIDDEN, HIDDEN, HIDDEN, DataKind.MANAGED, HIDDEN)
 
 
 def _data_for_others(event: e.DatasetCreated | e.DatasetEvent) -> e.AnyEvent:
-    """Say of a dataset only that something became of one."""
+    """Return an event of a dataset without its name: something became of one."""
     match event:
         case e.DatasetCreated():
             return e.DatasetCreated(_NO_DATASET)

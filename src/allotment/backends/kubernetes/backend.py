@@ -564,7 +564,7 @@ class KubernetesBackend:
         self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
-        """Tell what is new of nodes: all of it where other nodes are in force than before."""
+        """Report what is new of nodes: all of it where other nodes are in force than before."""
         if not self._cluster.nodes_known or self._cluster.node_watch.refused:
             return
         nodes = tuple(self._nodes())

@@ -157,7 +157,7 @@ class Datasets:
             )
 
     async def grant(self, text: str, note: GrantNote, actor: Actor) -> DataView:
-        """Give a tenant or a user a right to a dataset; durable on return."""
+        """Grant a tenant or a user a right to a dataset; durable on return."""
         dataset = self.names.find_own(self._whole(text), actor)
         to, name = _grantee(note)
         grant = Grant(to, name, note.write)

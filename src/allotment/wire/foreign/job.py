@@ -185,7 +185,7 @@ def finish(
 
 
 def _in_file(problem: Problem, roles: Sequence[Role], tree: Tree | None) -> Problem:
-    """Give a problem of the native form the line of what that was made of."""
+    """Return a problem of the native form, at the line of what that part was made of."""
     key, _, rest = problem.path.partition(".")
     place: Place = META_OF.get(key, ("spec",))
     for role in roles:
