@@ -230,7 +230,8 @@ class Moves:
     def finish(self) -> None:
         """Once all is mended and everybody else gone, whoever may start, starts."""
         for node, (state, _) in sorted(self.world.state.nodes.items()):
-            if node in self.world.state.cluster.nodes and state is NodeState.DRAINED:
+            kept = node in self.world.state.drains_kept  # Of a node that is lost just now.
+            if node in self.world.state.cluster.nodes and (kept or state is NodeState.DRAINED):
                 self._ask(c.UndrainNode(node))
             self.world.tell(NodeReport(node, alive=True))
         for node in sorted(self.world.state.others):
