@@ -28,6 +28,7 @@ TASK_COLUMNS = (
     Column("TASK"), Column("STATE"), Column("NODE"), Column("GPUS"), Column("RAN", right=True),
     Column("EXIT"), Column("CPU TIME", right=True), Column("PEAK MEMORY", right=True),
 )  # fmt: skip
+GPU_COLUMNS = (Column("GPU PEAK", right=True), Column("GPU MEMORY", right=True))
 ENGINE_JOB = Column("JOB THERE", right=True)
 """Its number in another system, where that runs it."""
 
@@ -79,6 +80,9 @@ def _times(attempt: AttemptView, now: int) -> str:
 
 def _tasks(tasks: Sequence[TaskView], now: int) -> list[str]:
     columns, rows = list(TASK_COLUMNS), [_task(task, now) for task in tasks[:MOST_TASKS]]
+    if any(task.exit is not None and task.exit.usage.gpu for task in tasks):
+        columns += GPU_COLUMNS
+        rows = [[*row, *_gpu(task)] for row, task in zip(rows, tasks, strict=False)]
     if any(task.engine_job for task in tasks):
         columns.append(ENGINE_JOB)
         rows = [
@@ -105,6 +109,14 @@ def _task(task: TaskView, now: int) -> list[str]:
         show_millis(cpu) if cpu else NOTHING_THERE,
         show_bytes(used.max_rss) if used.max_rss else NOTHING_THERE,
     ]
+
+
+def _gpu(task: TaskView) -> list[str]:
+    """Return the highest use seen of all its devices together: `170%`, `61.2GiB`."""
+    gpu = task.exit.usage.gpu if task.exit is not None else None
+    if gpu is None:
+        return [NOTHING_THERE, NOTHING_THERE]
+    return [f"{gpu.busy_milli / 10:.0f}%", show_bytes(gpu.memory)]
 
 
 def exit_word(ended: Exit | None) -> str:

@@ -42,6 +42,8 @@ NUMBERS = (
     Column("OF ALL", rank=1, right=True),
     Column("CPU-H", right=True),
 )
+SEEN = Column("GPU USE", rank=4, right=True)
+"""Where an engine said anything of it."""
 BUDGETS = (
     Column("TENANT", flexible=True),
     Column("QUEUE", rank=2),
@@ -92,6 +94,7 @@ def usage(
 
     OWN is within guarantees, BORROWED beyond them, LOST the part of both that evictions lost.
     OF ALL is the part of all GPU-hours of the cluster. Start-up counts, suspension does not.
+    GPU USE, where it was looked at, is the part of the GPUs at work at the most.
     An earlier job counts from --since on. If tenants have budgets, their present state
     follows: GPU-hours USED, when to WARN, the MOST.
 
@@ -142,7 +145,9 @@ def _table(found: UsageReport) -> None:
         say("No job held anything.")
         return
     names = list(dict.fromkeys(name for what in found.by for name in NAMES[what]))
-    columns = [Column(name.upper(), flexible=name != "job") for name in names] + [*NUMBERS]
+    seen = (SEEN,) if found.total.gpu_h_seen else ()
+    columns = [Column(name.upper(), flexible=name != "job") for name in names]
+    columns += [*NUMBERS, *seen]
     rows = [
         [*(_name(row, name) for name in names), *_numbers(found, row)] for row in found.rows
     ]
@@ -192,7 +197,13 @@ def _numbers(found: UsageReport, row: UsageRow) -> list[str]:
         f"{row.evictions:,}",
         f"{part:.1%}",
         _hours(row.cpu_h),
+        *([_use(row)] if found.total.gpu_h_seen else []),
     ]
+
+
+def _use(row: UsageRow) -> str:
+    """Return which part of the devices was at work at the most, where that was seen."""
+    return f"≤ {row.gpu_h_busy / row.gpu_h_seen:.0%}" if row.gpu_h_seen else NOTHING_THERE
 
 
 def _hours(hours: float) -> str:

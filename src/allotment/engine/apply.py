@@ -8,6 +8,8 @@ trusted any more.
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from allotment.engine.datasets import after
 from allotment.engine.gauges import MOST_BAD_MOVES, gauge_of, move_before
 from allotment.engine.others import choose_anew, set_others
@@ -538,6 +540,14 @@ def _task_ended(state: State, record: e.Record, event: e.TaskEnded) -> None:
     task.diagnosis = event.diagnosis
 
 
+def _task_measured(state: State, record: e.Record, event: e.TaskMeasured) -> None:
+    attempts = state.jobs[event.job].attempts
+    task = next(each for each in attempts if each.no == event.attempt).tasks[event.index]
+    assert task.exit is not None, "what is measured has ended"
+    usage = replace(task.exit.usage, gpu=event.gpu)
+    task.exit = replace(task.exit, usage=usage)
+
+
 # ── shared steps ────────────────────────────────────────────────────────────────────────
 
 
@@ -617,4 +627,5 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.TaskStarted: _task_started,
     e.TaskHeld: _task_held,
     e.TaskEnded: _task_ended,
+    e.TaskMeasured: _task_measured,
 }

@@ -22,7 +22,7 @@ from allotment.engine.health import Watch, suspicions
 from allotment.engine.others import others_heard
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import REACT
-from allotment.engine.report import gang_heard, heard, node_heard, saved
+from allotment.engine.report import gang_heard, heard, node_heard, saved, used
 from allotment.engine.reservations import due as reservation_due
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -43,6 +43,7 @@ from allotment.model.reports import (
     OthersReport,
     PaceReport,
     TaskReport,
+    UseReport,
 )
 
 
@@ -92,6 +93,8 @@ class Engine:
                 self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
             case CheckpointReport():
                 self._emit(saved(self.state, report), SYSTEM, now)
+            case UseReport():
+                self._emit(used(self.state, report), SYSTEM, now)
             case PaceReport():
                 self._emit(measured(self.state, report, now), SYSTEM, now)
 

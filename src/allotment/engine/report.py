@@ -23,7 +23,14 @@ from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
-from allotment.model.reports import CheckpointReport, GangReport, NodeReport, Seen, TaskReport
+from allotment.model.reports import (
+    CheckpointReport,
+    GangReport,
+    NodeReport,
+    Seen,
+    TaskReport,
+    UseReport,
+)
 
 Emit = Iterator[e.AnyEvent]
 STARTING, RUNNING, ENDED = AttemptState.STARTING, Seen.RUNNING, Seen.ENDED
@@ -68,6 +75,18 @@ def gang_heard(state: State, report: GangReport, now: Instant) -> Iterable[e.Any
     assert report.exit is not None, "an ended gang has an exit"
     end = GangEnd(report.exit.ok, report.diagnosis, report.lost_ms)
     return conclude(state, job, now, end)
+
+
+def used(state: State, report: UseReport) -> Emit:
+    """Note what is known of an ended task's devices only after its end, once."""
+    key = report.key
+    job = state.jobs.get(key.job)
+    for attempt in job.attempts if job is not None else ():
+        task = attempt.tasks.get(key.index) if attempt.no == key.attempt else None
+        if task is None or task.state is not TaskState.ENDED or task.exit is None:
+            continue
+        if task.exit.usage.gpu is None:
+            yield e.TaskMeasured(key.job, key.attempt, key.index, report.gpu)
 
 
 def saved(state: State, report: CheckpointReport) -> Emit:

@@ -11,11 +11,14 @@ import msgspec
 
 from allotment.metrics.fold import FINISHED, Handlers
 from allotment.model import events as e
-from allotment.model.ids import JobId, NodeId
+from allotment.model.diagnosis import GpuUse
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex
 from allotment.model.ledger import Entitlement, Slot
-from allotment.model.quantity import CPU, Instant
+from allotment.model.quantity import CPU, HOUR, Instant
 from allotment.model.spec import JobSpec
 
+LATEST_MS = HOUR
+"""Accounts of an engine that come later after a task's end are not looked for."""
 NO_DEVICE = ""
 """The type of what is held without any device."""
 
@@ -46,6 +49,10 @@ class Sums(msgspec.Struct, gc=False):
     cpu_lost: int = 0
     cpu_used: int = 0
     """What tasks that ended used, as their machine counted it; 0 where none did."""
+    gpu_seen: int = 0
+    """What tasks that ended held while they ran, of those whose use of it is known."""
+    gpu_busy: int = 0
+    """The part of that which was at work, if it was so all the time as when it was most."""
 
 
 class _JobRows(msgspec.Struct, gc=False):
@@ -68,6 +75,15 @@ class _JobRows(msgspec.Struct, gc=False):
     """Up to when all is summed up; -1 while it is suspended or has no place."""
 
 
+class _Ran(msgspec.Struct, frozen=True, gc=False):
+    """A task that ended: what it held, and for how long."""
+
+    ended_at: Instant
+    key: Holding
+    gpu_milli: int
+    ms: int
+
+
 class Accounts:
     """Folds the log into `rows`. O(tasks of a gang) a placing, O(1) any other event.
 
@@ -80,6 +96,8 @@ class Accounts:
         self._user = ""
         self._types: dict[tuple[NodeId, int], str] = {}
         self._jobs: dict[JobId, _JobRows] = {}
+        self._unmeasured: dict[tuple[JobId, AttemptNo, TaskIndex], _Ran] = {}
+        """Tasks with devices, in the order in which they ended."""
 
     def handlers(self) -> Handlers:
         """Return the methods by the kind of event they take."""
@@ -97,6 +115,7 @@ class Accounts:
             e.AttemptShrunk: self._shrunk,
             e.AttemptEnded: self._ended,
             e.TaskEnded: self._task_ended,
+            e.TaskMeasured: self._task_measured,
             **dict.fromkeys(FINISHED, self._finished),
         }
 
@@ -200,14 +219,40 @@ class Accounts:
 
     def _task_ended(self, at: Instant, event: e.TaskEnded) -> None:
         job = self._jobs.get(event.job)
-        usage = event.exit.usage
-        used = usage.cpu_user_ms + usage.cpu_system_ms
-        if job is None or not used or event.index >= len(job.slots):
+        if job is None or event.index >= len(job.slots):
             return
-        slot = job.slots[event.index]
+        usage, slot = event.exit.usage, job.slots[event.index]
         kind = self._types.get((slot.node, slot.devices[0]), "") if slot.devices else NO_DEVICE
-        if (key := job.keys.get(kind)) is not None:
+        key = job.keys.get(kind)
+        if key is None:
+            return
+        used = usage.cpu_user_ms + usage.cpu_system_ms
+        if used:
             self._sums(key).cpu_used += CPU * used
+        ran = _Ran(at, key, slot.gpu_milli, usage.wall_ms)
+        if usage.gpu is not None:
+            self._see(ran, usage.gpu)
+        elif slot.devices:
+            self._unmeasured[event.job, event.attempt, event.index] = ran
+        self._forget_unmeasured(at)
+
+    def _task_measured(self, at: Instant, event: e.TaskMeasured) -> None:
+        ran = self._unmeasured.pop((event.job, event.attempt, event.index), None)
+        if ran is not None:
+            self._see(ran, event.gpu)
+
+    def _see(self, ran: _Ran, gpu: GpuUse) -> None:
+        sums = self._sums(ran.key)
+        sums.gpu_seen += ran.gpu_milli * ran.ms
+        sums.gpu_busy += min(gpu.busy_milli, ran.gpu_milli) * ran.ms
+
+    def _forget_unmeasured(self, at: Instant) -> None:
+        """Keep those alone that ended not long ago: most are never measured."""
+        while self._unmeasured:
+            first = next(iter(self._unmeasured))
+            if at - self._unmeasured[first].ended_at < LATEST_MS:
+                return
+            del self._unmeasured[first]
 
     # ── sums ────────────────────────────────────────────────────────────────────────────
 

@@ -38,6 +38,15 @@ class Diagnosis(msgspec.Struct, frozen=True, omit_defaults=True):
     """The line of log or the number that shows it."""
 
 
+class GpuUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """The highest use of a task's devices that was seen, all of them together."""
+
+    busy_milli: int = 0
+    """Thousandths of one device."""
+    memory: int = 0
+    """Bytes."""
+
+
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What one task used, as its operating system counted."""
 
@@ -46,6 +55,8 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     cpu_system_ms: Millis = Millis(0)
     max_rss: int = 0
     """Bytes."""
+    gpu: GpuUse | None = None
+    """None where nobody looked."""
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):

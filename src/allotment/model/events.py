@@ -10,7 +10,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.datasets import Dataset, DataVersion, Grant, Grantee
-from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.diagnosis import Diagnosis, Exit, GpuUse
 from allotment.model.gains import Gain
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
@@ -472,6 +472,12 @@ class TaskEnded(TaskEvent, frozen=True):
     diagnosis: Diagnosis | None = None
 
 
+class TaskMeasured(TaskEvent, frozen=True):
+    """What an engine's accounts say of an ended task: they come after its end."""
+
+    gpu: GpuUse
+
+
 AnyEvent = (
     ConfigApplied
     | NodeDrained
@@ -525,6 +531,7 @@ AnyEvent = (
     | DatasetRemoved
     | PaceMeasured
     | GainMeasured
+    | TaskMeasured
 )
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.diagnosis import Diagnosis, Exit, GpuUse
 from allotment.model.events import Phase
 from allotment.model.health import HealthReport
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
@@ -101,8 +101,16 @@ class PaceReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How long it still takes; -1 where that is not known."""
 
 
+class UseReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What an engine's accounts say of an ended task."""
+
+    key: TaskKey
+    gpu: GpuUse
+
+
 AnyReport = (
     TaskReport
+    | UseReport
     | GangReport
     | NodeReport
     | OthersReport

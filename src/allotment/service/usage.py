@@ -104,4 +104,6 @@ def _row(holding: Holding, sums: Sums) -> UsageRow:
         cpu_h_borrowed=sums.cpu_borrowed / cpu,
         cpu_h_lost=sums.cpu_lost / cpu,
         cpu_h_used=sums.cpu_used / cpu,
+        gpu_h_seen=sums.gpu_seen / gpu,
+        gpu_h_busy=sums.gpu_busy / gpu,
     )

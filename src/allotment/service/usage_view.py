@@ -46,6 +46,11 @@ class UsageRow(msgspec.Struct, frozen=True, gc=False):
     cpu_h_lost: float = 0.0
     cpu_h_used: float = 0.0
     """What ended tasks used, as their machine counted it; 0 if it did not count."""
+    gpu_h_seen: float = 0.0
+    """What ended tasks held of devices whose use was looked at; 0 if none was."""
+    gpu_h_busy: float = 0.0
+    """The part of `gpu_h_seen` at work at the most: as if it was so all the time as in the
+    look that saw most."""
 
 
 class BudgetState(StrEnum):

@@ -5,10 +5,11 @@ from allotment.engine.state import State
 from allotment.explain.cell_words import listed
 from allotment.model import events as e
 from allotment.model.cluster import Node
+from allotment.model.diagnosis import GpuUse
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
 from allotment.model.others import NOBODY
-from allotment.model.quantity import Instant, show_millis
+from allotment.model.quantity import Instant, show_bytes, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
 from allotment.service.gain_words import gained_words, move_words
@@ -184,6 +185,13 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.TaskEnded(_, _, index, exit_, diagnosis):
             how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
             return f"task {index} ended: {how}"
+        case e.TaskMeasured(_, _, index, gpu):
+            return f"task {index} had {gpu_words(gpu)}, by its engine's accounts"
+
+
+def gpu_words(gpu: GpuUse) -> str:
+    """Return the highest use of devices: `GPUs at 170 % and 61 GiB at most`."""
+    return f"GPUs at {gpu.busy_milli / 10:.0f} % and {show_bytes(gpu.memory)} at most"
 
 
 def _held(event: e.TaskHeld, state: State) -> str:

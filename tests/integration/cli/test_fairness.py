@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from allotment.model.budget import Every
 from allotment.model.ids import NodeId
@@ -149,6 +150,20 @@ def test_usage_in_words(service: Service, state: Path) -> None:
     ]
 
 
+def test_usage_says_how_devices_were_used_where_that_was_seen(
+    service: Service, state: Path
+) -> None:
+    found = a_report()
+    first, second = found.rows
+    rows = (replace(first, gpu_h_seen=4.0, gpu_h_busy=1.0), second)
+    total = replace(found.total, gpu_h_seen=4.0, gpu_h_busy=1.0)
+    service.routes["GET /v1/usage"] = Answer(
+        msgspec.json.encode(replace(found, rows=rows, total=total))
+    )
+    lines = allot("usage", "--state", state).out.splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == ["USE", "25%", "-", "25%"]
+
+
 def test_usage_as_csv(service: Service, state: Path) -> None:
     service.routes["GET /v1/usage"] = Answer(msgspec.json.encode(a_report(By.JOB)))
     ran = allot("usage", "--state", state, "--by", "job", "--csv", "--since", "9d")
@@ -157,7 +172,7 @@ def test_usage_as_csv(service: Service, state: Path) -> None:
     assert list(first) == [
         "tenant", "queue", "user", "job", "name", "type", "jobs", "evictions", "gpu_h",
         "gpu_h_guaranteed", "gpu_h_borrowed", "gpu_h_lost", "cpu_h", "cpu_h_guaranteed",
-        "cpu_h_borrowed", "cpu_h_lost", "cpu_h_used",
+        "cpu_h_borrowed", "cpu_h_lost", "cpu_h_used", "gpu_h_seen", "gpu_h_busy",
     ]  # fmt: skip
     assert (first["job"], first["name"], first["gpu_h"]) == (
         "1", "train, the large one", "6.000000",

@@ -17,7 +17,7 @@ import pytest
 from allotment.cli import doctor_checks
 from allotment.metrics.reasons import LifePhase, Stretch
 from allotment.model.cluster import NodeState
-from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass, Usage
+from allotment.model.diagnosis import Diagnosis, Exit, GpuUse, Owner, RetryClass, Usage
 from allotment.model.events import Outcome, Phase
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -215,7 +215,7 @@ FAILED = an_attempt(
     2,
     a_task(
         0, state=TaskState.ENDED, ended_at=THEN + 20_000,
-        exit=Exit(code=1, usage=Usage(max_rss=GIB)),
+        exit=Exit(code=1, usage=Usage(max_rss=GIB, gpu=GpuUse(1700, 61 * GIB))),
         phases=PHASES,
         diagnosis=Diagnosis(
             "import_error", "A Python package is missing or broken.", Owner.USER,
@@ -252,6 +252,9 @@ def test_show_tells_the_whole_story(service: Service) -> None:
         "Attempt 2  failed",
         "SIGTERM",
         "out of memory",
+        "GPU PEAK",
+        "170%",
+        "61 GiB",
         "starting: image 2 ms (worker.0), launch 7 ms (worker.0)",
         "Checkpoint  step 600, 60 % done",
         "cause    A Python package is missing or broken. [import_error]",

@@ -19,6 +19,7 @@ LIBRARY = r"""
 #include <string.h>
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { void *device; unsigned long long type, data; unsigned gi, ci; } event_t;
+typedef struct { unsigned gpu, memory; } rates_t;
 static char cards[2], line[8], told[2];
 static unsigned long long errors[2];
 static FILE *world;
@@ -41,7 +42,10 @@ int nvmlEventSetWait_v2(void *s, event_t *event, unsigned ms) {
       told[i] = 1; event->device = &cards[i]; event->type = 8;
       event->data = line[i] == 'x' ? 79 : 13; return 0; }
   return 10; }
-int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) { return line[at(d)] == 'l' ? 15 : 0; }
+int nvmlDeviceGetMemoryInfo(void *d, memory_t *m) {
+  m->used = 1 << 20; return line[at(d)] == 'l' ? 15 : 0; }
+int nvmlDeviceGetUtilizationRates(void *d, rates_t *r) {
+  r->gpu = 40 + at(d); return line[at(d)] == 'r' ? 3 : 0; }
 int nvmlDeviceGetTotalEccErrors(void *d, int k, int c, unsigned long long *n) {
   errors[at(d)] += line[at(d)] == 'e'; *n = errors[at(d)]; return 0; }
 int nvmlDeviceGetRemappedRows(void *d, unsigned *c, unsigned *u, unsigned *p, unsigned *f) {
@@ -58,12 +62,19 @@ told = [
     [(r.device, r.ok, r.code, r.words) for r in watch.look()]
     for _ in range(int(sys.argv[1]))
 ]
+uses = {index: (use.busy_milli, use.memory) for index, use in watch.uses().items()}
 watch.close()
-print(json.dumps(told))
+print(json.dumps([told, uses]))
 """
 
 
 def looks(folder: Path, *world: str) -> list[list[list[object]]]:
+    """Return what each look told of the devices' health."""
+    return seen(folder, *world)[0]
+
+
+def seen(folder: Path, *world: str) -> tuple[list[list[list[object]]], dict[str, list[int]]]:
+    """Return that, and how the devices were used at the last look."""
     source, lines = folder / "nvml.c", folder / "world"
     source.write_text(LIBRARY)
     lines.write_text("".join(f"{line}\n" for line in world))
@@ -76,7 +87,8 @@ def looks(folder: Path, *world: str) -> list[list[list[object]]]:
         text=True,
         check=True,
     )
-    return json.loads(done.stdout)
+    told, uses = json.loads(done.stdout)
+    return told, uses
 
 
 @pytest.mark.needs_tool("cc")
@@ -104,6 +116,13 @@ def test_a_device_that_fell_off_the_bus_is_told_as_long_as_it_is_gone(tmp_path: 
         [False, "gpu_lost"],
         [True, ""],
     ]
+
+
+@pytest.mark.needs_tool("cc")
+def test_the_use_of_a_device_is_told_as_far_as_it_says_it(tmp_path: Path) -> None:
+    assert seen(tmp_path, "oo")[1] == {"4": [400, 1 << 20], "5": [410, 1 << 20]}
+    assert list(seen(tmp_path, "or")[1]) == ["4"]
+    assert list(seen(tmp_path, "oo", "lo")[1]) == ["5"]
 
 
 def test_what_was_counted_before_we_looked_is_no_news() -> None:

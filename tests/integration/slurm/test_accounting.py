@@ -93,6 +93,26 @@ def test_what_slurm_enforces_and_counts_is_shown(
         assert len(cluster.job(job)["attempts"]) == 1
         is_charged_once_slurmdbd_is_back(cluster, accounted, job)
     figures_are_those_of_sacct(cluster, accounted, ranks)
+    assert "GPU PEAK" not in cluster.allot("show", str(ranks)).stdout, "22.05 does not say it"
+    use_of_gpus_is_shown_where_slurm_counts_it(cluster, accounted)
+
+
+def use_of_gpus_is_shown_where_slurm_counts_it(
+    cluster: Mixed, accounted: AccountedSlurm
+) -> None:
+    cluster.down()
+    accounted.stop("slurmdbd")
+    accounted.count_gpus(busy=170, memory=3 << 29)
+    accounted.start_dbd()
+    cluster.up()
+    job = cluster.submit(shell("sleep 1", resources={"gpu": 2}))
+    cluster.wait_for(job, "succeeded")
+    until(says(cluster, job, "170%"), "Slurm's accounts to be asked")
+    assert "1.5 GiB" in cluster.allot("show", str(job)).stdout
+    (row,) = (row for row in cluster.get("/v1/usage?by=job")["rows"] if row["job"] == job)
+    assert row["gpu_h_busy"] == pytest.approx(0.85 * row["gpu_h_seen"])
+    assert row["gpu_h_seen"] > 0
+    assert not list((cluster.state / "engines/gpus/slurm/accounts").iterdir())
 
 
 def job_in_slurm(cluster: Mixed, job: int) -> str:

@@ -26,7 +26,7 @@ from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import SPARE, KeptFolder
 from allotment.backends.pilot.link import Link
 from allotment.model.cluster import Device, Node
-from allotment.model.diagnosis import Exit, Usage
+from allotment.model.diagnosis import Exit, GpuUse, Usage
 from allotment.model.errors import EngineAway
 from allotment.model.health import HealthReport, Source
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
@@ -118,12 +118,13 @@ async def test_it_speaks_of_the_tasks_alone_that_it_is_asked_about() -> None:
     [
         ended(OWN, usage=Usage(wall_ms=Millis(2**63))),
         ended(OWN, usage=Usage(max_rss=-1)),
+        ended(OWN, usage=Usage(gpu=GpuUse(busy_milli=-1))),
         ended(OWN, code=2**40),
         ended(OWN, platform_error="x" * 10**6),
         TaskReport(OWN, Seen.ENDED, -1, exit=Exit(code=0)),
         TaskReport(OWN, Seen.ENDED, exit=Exit(code=0), devices=(10**6,)),
     ],
-    ids=["late", "negative", "code", "long", "pid", "devices"],
+    ids=["late", "negative", "gpu", "code", "long", "pid", "devices"],
 )
 def test_an_end_that_cannot_be_is_an_end_of_the_platforms(report: TaskReport) -> None:
     assert asking.possible(report) == TaskReport(OWN, Seen.ENDED, exit=asking.IMPOSSIBLE)

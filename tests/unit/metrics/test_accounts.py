@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from allotment.metrics.accounts import Accounts, Holding, Sums
+from allotment.metrics.accounts import LATEST_MS, Accounts, Holding, Sums
 from allotment.metrics.usage import Usage
 from allotment.model import events as e
 from allotment.model.cluster import Device
-from allotment.model.diagnosis import Exit
+from allotment.model.diagnosis import Exit, GpuUse
 from allotment.model.diagnosis import Usage as Usage_
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex
 from allotment.model.ledger import Entitlement, Slot
@@ -115,6 +115,25 @@ def test_what_tasks_used_counts_when_they_end_with_the_type_of_their_first_devic
     rows = of(log.succeed(1), "type")
     assert {key.type: sums.cpu_used for key, sums in rows.items()} == {"A100": 1000 * 2000}
     assert only(of(a_log().submit(1).place(1, slots=on(0)).at(9).succeed(1))).cpu_used == 0
+
+
+def test_use_of_devices_counts_where_it_is_known_at_the_end_or_some_time_later() -> None:
+    log = a_log().submit(1, 2, tasks=3).place(1, slots=(*on(0, 1), *on(2, 3), *on(4, 5)))
+    log.begin(1).at(5000)
+    ran, attempt = Millis(4000), (JobId(1), AttemptNo(1))
+    seen = Usage_(wall_ms=ran, gpu=GpuUse(busy_milli=500))
+    log.add(e.TaskEnded(*attempt, TaskIndex(0), Exit(0, usage=seen)))
+    for index in (1, 2):
+        log.add(e.TaskEnded(*attempt, TaskIndex(index), Exit(0, usage=Usage_(wall_ms=ran))))
+    log.succeed(1)
+    for index in (1, 1, 7):  # Said again, or of nothing known, it counts no more.
+        log.add(e.TaskMeasured(*attempt, TaskIndex(index), GpuUse(busy_milli=9000)))
+    sums = only(of(log))
+    assert (sums.gpu_seen, sums.gpu_busy) == (2 * 2000 * ran, (500 + 2000) * ran)
+    log.at(log.now + LATEST_MS).submit(2).place(2, slots=on(0)).begin(2)
+    log.add(e.TaskEnded(JobId(2), AttemptNo(1), TaskIndex(0), Exit(0)))
+    log.add(e.TaskMeasured(*attempt, TaskIndex(2), GpuUse(busy_milli=9000)))
+    assert only(of(log)).gpu_seen == 2 * 2000 * ran
 
 
 @pytest.mark.parametrize(

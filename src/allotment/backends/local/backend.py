@@ -20,6 +20,7 @@ import structlog
 from allotment.backends.local.device_use import device_uses_of
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
+from allotment.backends.local.gpu_peaks import GpuPeaks
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.local.in_image import span_of, with_image
@@ -101,6 +102,7 @@ class LocalBackend:
         self._watching: asyncio.Task[None] | None = None
         self._devices: DeviceWatch | None = None
         self._locate: Locate = dict
+        self._peaks = GpuPeaks()
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -157,6 +159,7 @@ class LocalBackend:
     async def launch(self, gang: GangLaunch) -> Refused:
         refused: dict[TaskKey, str] = {}
         for task in gang.tasks:
+            self._peaks.begin(task.key, task.binding.devices, task.resources.gpu_milli)
             try:
                 await self._launch(gang, task)
             except BackendError as error:
@@ -255,9 +258,11 @@ class LocalBackend:
         self._control(key, f"stop {signal} {grace_ms}")
 
     async def freeze(self, key: TaskKey) -> None:
+        self._peaks.freeze(key)
         self._control(key, "freeze")
 
     async def thaw(self, key: TaskKey) -> None:
+        self._peaks.thaw(key)
         self._control(key, "thaw")
 
     async def highest_job(self) -> JobId:
@@ -358,6 +363,7 @@ class LocalBackend:
     async def _watch(self, devices: DeviceWatch) -> None:
         for report in await asyncio.to_thread(devices.look):
             self._sink(report)
+        self._peaks.see(devices.uses())
 
     def _look_at(self, key: TaskKey) -> None:
         report = self._read(key)
@@ -367,7 +373,7 @@ class LocalBackend:
         if self._told.get(key) == mark:
             return
         try:
-            self._sink(report)
+            self._sink(self._peaks.end(report) if report.seen is Seen.ENDED else report)
         except Exception:
             # Told again at the next look over all: nothing else may suffer from it.
             log.exception("what became of a task is not understood", task=str(key))

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pynvml as _untyped  # pyright: ignore[reportMissingTypeStubs]
 
+from allotment.model.diagnosis import GpuUse
 from allotment.model.health import HealthReport, Source
 from allotment.model.ids import DeviceIndex, NodeId
 
@@ -40,6 +41,8 @@ class Look(msgspec.Struct, frozen=True):
     """A row of its memory is broken and could not be replaced by a spare one."""
     xids: tuple[int, ...] = ()
     """Xid errors since the last look."""
+    use: GpuUse | None = None
+    """None where it does not say."""
 
 
 def trouble_in(before: Look | None, now: Look) -> tuple[str, str]:
@@ -99,6 +102,15 @@ class DeviceWatch:
         self._last |= now
         return told
 
+    def uses(self) -> dict[int, GpuUse]:
+        """Return how devices were used at the last look."""
+        known = self._locate()
+        return {
+            known[uuid][1]: look.use
+            for uuid, look in self._last.items()
+            if uuid in known and look.use is not None
+        }
+
     def close(self) -> None:
         """Let go of the library."""
         if self._open:
@@ -146,13 +158,16 @@ class DeviceWatch:
 
 def _look_at(handle: Any, xids: Sequence[int]) -> Look:
     try:
-        nvml.nvmlDeviceGetMemoryInfo(handle)
+        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     except nvml.NVMLError as error:
         return Look(lost=str(error))
-    ecc, remap_failed = 0, False
+    ecc, remap_failed, use = 0, False, None
+    with suppress(nvml.NVMLError):
+        rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+        use = GpuUse(int(rates.gpu) * 10, int(memory.used))
     with suppress(nvml.NVMLError):
         kind = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
         ecc = int(nvml.nvmlDeviceGetTotalEccErrors(handle, kind, nvml.NVML_VOLATILE_ECC))
     with suppress(nvml.NVMLError):
         remap_failed = bool(nvml.nvmlDeviceGetRemappedRows(handle)[3])
-    return Look("", ecc, remap_failed, tuple(xids))
+    return Look("", ecc, remap_failed, tuple(xids), use)

@@ -71,7 +71,8 @@ def possible(report: TaskReport) -> TaskReport:
     used = exit_.usage
     numbers = [
         report.pid, exit_.log_dropped, used.wall_ms, used.cpu_user_ms, used.cpu_system_ms,
-        used.max_rss, *(each.started_at for each in report.phases),
+        used.max_rss, *((used.gpu.busy_milli, used.gpu.memory) if used.gpu else ()),
+        *(each.started_at for each in report.phases),
         *(each.ms for each in report.phases),
     ]  # fmt: skip
     small = [exit_.code or 0, exit_.signal or 0]

@@ -22,6 +22,7 @@ from allotment.backends.contact import Contact
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.output import Piece, chunk_of
 from allotment.backends.slurm import client, nodes, token
+from allotment.backends.slurm.accounts import GpuAccounts
 from allotment.backends.slurm.apptainer import ApptainerImages, program_of
 from allotment.backends.slurm.calls import calls_of
 from allotment.backends.slurm.enter import enter_argv, inside_argv
@@ -127,6 +128,7 @@ class Submitted(msgspec.Struct, frozen=True):
     node: str = ""
     share: Share | None = None
     """Of a rank, whose gang is one Slurm job: what it has of it."""
+    has_devices: bool = False
 
 
 def abilities_with(apptainer: str) -> frozenset[Ability]:
@@ -188,6 +190,7 @@ class SlurmBackend:
         self._loops: list[asyncio.Task[None]] = []
         self._contact = Contact("Slurm", "jobs")
         self._watch = NodeWatch(self._slurm, nodes, partition, self._contact, self._sink)
+        self._accounts = GpuAccounts(self._slurm, self._root / "accounts", self._sink)
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -209,6 +212,8 @@ class SlurmBackend:
             part.rename(path)  # a job that starts just now reads all of it
         self._prefix = self._own_name()
         self._watch = NodeWatch(self._slurm, self._nodes, self._partition, self._contact, sink)
+        self._accounts = GpuAccounts(self._slurm, self._root / "accounts", sink)
+        self._accounts.start()
         with contextlib.suppress(BackendError, TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._ask()
@@ -219,6 +224,7 @@ class SlurmBackend:
                 (self._look_over, LOOK_EVERY_S, "tasks on Slurm"),
                 (self._keep_asking, STEP_EVERY_S, "Slurm's jobs"),
                 (self._keep_watching, STEP_EVERY_S, "Slurm's nodes"),
+                (self._keep_accounting, STEP_EVERY_S, "Slurm's accounts"),
             )
         ]
 
@@ -371,7 +377,10 @@ class SlurmBackend:
                 os.chown(folder, identity.uid, identity.gid)
             uid = identity.uid if identity is not None else os.geteuid()
             share = share_of(task) if gang.mpi.by_engine else None
-            record = Submitted(uid, identity, node=task.binding.node, share=share)
+            record = Submitted(
+                uid, identity, node=task.binding.node, share=share,
+                has_devices=bool(task.binding.types),
+            )  # fmt: skip
             self._keep(task.key, record)
         except OSError as error:
             raise BackendError(f"the folder of task {task.key}: {error}") from error
@@ -579,6 +588,10 @@ class SlurmBackend:
             with contextlib.suppress(BackendError):
                 await self._look_at_nodes()
 
+    async def _keep_accounting(self) -> None:
+        with contextlib.suppress(BackendError):  # slurmdbd may be away for long.
+            await self._accounts.ask()
+
     async def _look_at_nodes(self) -> None:
         """See how nodes are, and what others use of them: that takes a look at all jobs before
         and after, which are those that are asked for in any case."""
@@ -645,6 +658,8 @@ class SlurmBackend:
         self._told[key] = (told.seen, told.pid)
         if told.seen is Seen.ENDED:
             self._part(key)
+            if record.has_devices:
+                self._accounts.ended(key, record.job)
 
     def _part(self, key: TaskKey) -> None:
         for known in (

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from allotment.backends.slurm import client
+from allotment.backends.slurm.accounts_read import Accounted
 from allotment.backends.slurm.reservations import SlurmReservation
 from allotment.backends.slurm.rest import Rest
 from allotment.backends.slurm.settings import Partition
@@ -51,6 +52,14 @@ class Calls(Protocol):
 
     async def reservations(self) -> Sequence[SlurmReservation]:
         """Return all reservations."""
+        ...
+
+    async def counts_gpus(self) -> bool:
+        """Return whether Slurm's accounts say how devices are used."""
+        ...
+
+    async def accounted(self, jobs: Sequence[str]) -> Mapping[str, Accounted]:
+        """Return what the accounts have of ended jobs, by number."""
         ...
 
     async def switches(self) -> str:

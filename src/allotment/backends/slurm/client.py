@@ -5,6 +5,12 @@ from collections.abc import Mapping, Sequence
 from secrets import token_hex
 
 from allotment.backends.program import said_by
+from allotment.backends.slurm.accounts_read import (
+    FIELDS,
+    Accounted,
+    accounted_in,
+    counts_in,
+)
 from allotment.backends.slurm.reservations import SlurmReservation, reservations_of
 from allotment.backends.slurm.settings import Partition, partition_of, settings_of
 from allotment.backends.slurm.status import ROW, Rows, rows_of
@@ -107,6 +113,25 @@ async def names(kind: str) -> frozenset[str] | None:
             return None
         raise
     return frozenset(said.lower().split())
+
+
+async def counts_gpus() -> bool:
+    """Return whether Slurm's accounts say how devices are used. Raises BackendError."""
+    try:
+        return counts_in(await run("sacctmgr", "-nP", "show", "tres", "format=type,name"))
+    except EngineAway:
+        raise
+    except BackendError as error:
+        if NO_ACCOUNTS in str(error).lower():
+            return False
+        raise
+
+
+async def accounted(jobs: Sequence[str]) -> Mapping[str, Accounted]:
+    """Return what the accounts have of ended jobs, by number. Raises BackendError."""
+    return accounted_in(
+        await run("sacct", "-anP", f"--jobs={','.join(jobs)}", f"--format={FIELDS}")
+    )
 
 
 async def settings() -> dict[str, str]:

@@ -13,11 +13,14 @@ import msgspec
 
 from allotment.backends.http import Answer, Http
 from allotment.backends.slurm import client
+from allotment.backends.slurm.accounts_read import Accounted
 from allotment.backends.slurm.client import AWAY, OVER
 from allotment.backends.slurm.reservations import SlurmReservation
 from allotment.backends.slurm.rest_shapes import (
     NEW,
     Flaw,
+    accounts_in,
+    counts_gpus_in,
     flaws_in,
     lines_of_nodes,
     newest_in,
@@ -171,6 +174,26 @@ class Rest:
     async def reservations(self) -> tuple[SlurmReservation, ...]:
         return reservations_in(await self._ask("GET", "reservations"))
 
+    async def counts_gpus(self) -> bool:
+        try:
+            return counts_gpus_in(await self._ask("GET", "tres", of="slurmdb"))
+        except EngineAway:
+            raise
+        except BackendError:
+            return False  # It has no accounts, or was started without what tells of them.
+
+    async def accounted(self, jobs: Sequence[str]) -> Mapping[str, Accounted]:
+        found: dict[str, Accounted] = {}
+        for job in jobs:
+            try:
+                said = await self._ask("GET", f"job/{quote(job, safe='')}", of="slurmdb")
+            except EngineAway:
+                raise
+            except BackendError:
+                continue  # It is not known there, or not yet.
+            found |= accounts_in(said)
+        return found
+
     async def switches(self) -> str:
         try:
             return await client.switches()
@@ -218,24 +241,35 @@ class Rest:
         more: Mapping[str, str] = {},
         *,
         once: bool = False,
+        of: str = "slurm",
     ) -> bytes:
         """Ask; a token that is not accepted is found anew, and shown once more.
 
-        But not to what is to be asked `once`. Raises EngineAway, BackendError.
+        But not to what is to be asked `once`. `of` is slurmdb for the accounts. Raises
+        EngineAway, BackendError.
         """
         shown = await self._login.token()
         try:
-            return await self._told(method, what, body, more, once=once)
+            return await self._told(method, what, body, more, once=once, of=of)
         except NotAccepted:
             self._login.forget()
             if once or await self._login.token() == shown:
                 raise
-            return await self._told(method, what, body, more, once=once)
+            return await self._told(method, what, body, more, once=once, of=of)
 
     async def _told(
-        self, method: str, what: str, body: bytes, more: Mapping[str, str], *, once: bool
+        self,
+        method: str,
+        what: str,
+        body: bytes,
+        more: Mapping[str, str],
+        *,
+        once: bool,
+        of: str,
     ) -> bytes:
-        answer = await self._send(method, what, body, more, once=once)
+        answer = await self._send(method, what, body, more, once=once, of=of)
+        if answer.status == 404 and of != "slurm":
+            raise BackendError("slurmrestd tells nothing of Slurm's accounts")
         flaws = flaws_in(answer.body)
         if answer.status == 404 and not flaws:
             self._version = 0  # It is another slurmrestd now.
@@ -246,9 +280,16 @@ class Rest:
         raise await self._trouble(flaws, more)
 
     async def _send(
-        self, method: str, what: str, body: bytes, more: Mapping[str, str], *, once: bool
+        self,
+        method: str,
+        what: str,
+        body: bytes,
+        more: Mapping[str, str],
+        *,
+        once: bool,
+        of: str = "slurm",
     ) -> Answer:
-        path = f"/slurm/v0.0.{await self.version()}/{what}"
+        path = f"/{of}/v0.0.{await self.version()}/{what}"
         return await self._http.ask(method, path, body, more=more, once=once)
 
     async def _trouble(self, flaws: Sequence[Flaw], more: Mapping[str, str]) -> BackendError:

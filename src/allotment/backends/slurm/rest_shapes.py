@@ -11,6 +11,8 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta
 
+from allotment.backends.slurm.accounts_read import BUSY, OPEN, Accounted, Step, most_of
+from allotment.backends.slurm.accounts_read import MEMORY as MEMORY_USED
 from allotment.backends.slurm.reservations import SlurmReservation, words_of
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.status import Row, Rows
@@ -115,6 +117,40 @@ class _Reservations(msgspec.Struct, frozen=True):
     reservations: tuple[_Reservation, ...]
 
 
+class _Tres(msgspec.Struct, frozen=True):
+    type: str = ""
+    name: str | None = None
+    count: Number = None
+
+
+class _Spent(msgspec.Struct, frozen=True):
+    average: tuple[_Tres, ...] = ()
+
+
+class _StepTres(msgspec.Struct, frozen=True):
+    requested: _Spent = _Spent()
+    """What came in, whatever the name says: `consumed` is what went out."""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    state: str | tuple[str, ...] = ""
+    tres: _StepTres = _StepTres()
+
+
+class _AccountedJob(msgspec.Struct, frozen=True):
+    job_id: int
+    steps: tuple[_Step, ...] = ()
+
+
+class _AccountedJobs(msgspec.Struct, frozen=True):
+    jobs: tuple[_AccountedJob, ...]
+
+
+class _AllTres(msgspec.Struct, frozen=True, rename={"now": "TRES"}):
+    now: tuple[_Tres, ...] = ()
+    tres: tuple[_Tres, ...] = ()
+
+
 class _Flaws(msgspec.Struct, frozen=True):
     errors: tuple[Flaw, ...] = ()
 
@@ -185,6 +221,29 @@ def _state_of(told: str | tuple[str, ...]) -> str:
 def number_in(body: bytes) -> str:
     """Return the number of the job that was made. Raises BackendError."""
     return str(_read(body, _Submitted).job_id)
+
+
+def counts_gpus_in(body: bytes) -> bool:
+    """Return whether the accounts say how devices are used. Raises BackendError."""
+    found = _read(body, _AllTres)
+    return any((each.type, each.name) == ("gres", BUSY) for each in found.now + found.tres)
+
+
+def accounts_in(body: bytes) -> dict[str, Accounted]:
+    """Return what the accounts have of jobs, by number. Raises BackendError."""
+    return {
+        str(job.job_id): most_of([_step_in(step) for step in job.steps])
+        for job in _read(body, _AccountedJobs).jobs
+    }
+
+
+def _step_in(step: _Step) -> Step:
+    said = {
+        each.name: number_of(each.count)
+        for each in step.tres.requested.average
+        if each.type == "gres" and each.name
+    }
+    return Step(_state_of(step.state).startswith(OPEN), said.get(BUSY), said.get(MEMORY_USED))
 
 
 def owner_in(body: bytes) -> int:
