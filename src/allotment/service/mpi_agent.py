@@ -188,7 +188,7 @@ class Strangers:
 
 def serve(key: bytes, address: str, port: int) -> int:
     """Run what is asked for with the key, until the task is told to end."""
-    listening = socket.create_server((_bind_to(address), port), backlog=128)
+    listening = _listening(address, port)
     strangers, commands = Strangers(), Commands()
     # A signal that comes to another thread wakes this one, which alone handles it.
     woken, waking = socket.socketpair()
@@ -210,12 +210,17 @@ def serve(key: bytes, address: str, port: int) -> int:
             link.close()
 
 
-def _bind_to(address: str) -> str:
-    """Return where to listen: a name may mean something else on its own machine."""
+def _listening(address: str, port: int) -> socket.socket:
+    """Listen at an address, or at all of this machine for a name: that may mean something else
+    on its own machine."""
     try:
-        return str(ipaddress.IPv4Address(address))
+        version = ipaddress.ip_address(address).version
     except ValueError:
-        return ""
+        both = socket.has_dualstack_ipv6()
+        family = socket.AF_INET6 if both else socket.AF_INET
+        return socket.create_server(("", port), family=family, backlog=128, dualstack_ipv6=both)
+    family = socket.AF_INET6 if version == 6 else socket.AF_INET
+    return socket.create_server((address, port), family=family, backlog=128)
 
 
 def _answer(key: bytes, link: socket.socket, strangers: Strangers, commands: Commands) -> None:

@@ -150,14 +150,43 @@ def test_a_frozen_task_dies_with_its_pilot(cluster: Piloted) -> None:
     cluster.allot("cancel", str(job))
 
 
+def agents() -> list[int]:
+    """Return the pids of the runners on nodes."""
+    found = processes("allotment.backends.pilot.agent")
+    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in found}
+    return [pid for pid, name in names.items() if name not in ("allot-pilot", "allot-fence")]
+
+
+def test_jobs_whose_runner_is_silent_are_shown_as_not_known(cluster: Piloted) -> None:
+    job = cluster.submit(shell("sleep 1000"))
+    cluster.wait_for(job, "running")
+    (node,) = cluster.job(job)["row"]["nodes"]
+    cluster.kill()
+    stopped = agents()
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        cluster.up()
+        until(lambda: cluster.job(job)["row"]["unheard"], "it to be noticed")
+        told = f"The runner of {node} has not answered for "
+        for words in (("ps",), ("show", str(job)), ("why", str(job)), ("nodes",)):
+            assert told in cluster.allot(*words).stdout, words
+        assert "running?" in cluster.allot("ps").stdout
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    until(lambda: cluster.job(job)["row"]["unheard"] is None, "it to be heard again")
+    assert cluster.state_of(job) == "running"
+    assert len(cluster.job(job)["attempts"]) == 1
+
+
 def test_a_killed_agent_comes_back_and_its_tasks_never_stopped(
     cluster: Piloted, folder: Path
 ) -> None:
     job = cluster.submit(shell(f"{gated(folder / 'go')}; echo whole"))
     cluster.wait_for(job, "running")
-    for pid in processes("allotment.backends.pilot.agent"):
-        if Path(f"/proc/{pid}/comm").read_text().strip() not in ("allot-pilot", "allot-fence"):
-            os.kill(pid, signal.SIGKILL)
+    for pid in agents():
+        os.kill(pid, signal.SIGKILL)
     (folder / "go").touch()
     cluster.wait_for(job, "succeeded")
     assert cluster.output(job).split() == ["whole"]

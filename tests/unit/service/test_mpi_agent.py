@@ -51,10 +51,11 @@ def a_free_port() -> int:
         return found.getsockname()[1]
 
 
-def listens(port: int) -> Callable[[], bool]:
+def listens(port: int, address: str = THERE) -> Callable[[], bool]:
     def check() -> bool:
-        with socket.socket() as trying:
-            return trying.connect_ex((THERE, port)) == 0
+        with contextlib.suppress(OSError), socket.create_connection((address, port), 5):
+            return True
+        return False
 
     return check
 
@@ -73,8 +74,14 @@ def said_in(path: Path) -> str:
 
 @pytest.fixture
 def gang(tmp_path: Path) -> Iterator[Gang]:
+    with a_gang(tmp_path, THERE) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def a_gang(tmp_path: Path, there: str) -> Iterator[Gang]:
     hosts = tmp_path / "hosts"
-    hosts.write_text(f"{HERE} slots=1\n{THERE} slots=1\n")
+    hosts.write_text(f"{HERE} slots=1\n{there} slots=1\n")
     env = {
         "PATH": os.environ["PATH"], "ALLOT_HOSTFILE": str(hosts), KEY: secrets.token_hex(32),
         "MASTER_PORT": str(a_free_port()), "NODE_RANK": "0", "LOCAL_RANK": "0",
@@ -84,12 +91,14 @@ def gang(tmp_path: Path) -> Iterator[Gang]:
         env={**env, "NODE_RANK": "1", "WHERE": "there"}, stdout=subprocess.PIPE,
     )  # fmt: skip
     made = Gang(env, server)
-    until(listens(made.port), "the task to listen")
-    yield made
-    server.kill()
-    server.wait()
-    assert server.stdout is not None
-    server.stdout.close()
+    try:
+        until(listens(made.port, there), "the task to listen")
+        yield made
+    finally:
+        server.kill()
+        server.wait()
+        assert server.stdout is not None
+        server.stdout.close()
 
 
 def test_a_command_runs_in_the_other_task_and_its_exit_code_comes_back(
@@ -99,6 +108,12 @@ def test_a_command_runs_in_the_other_task_and_its_exit_code_comes_back(
     assert gang.said(THERE, "echo", "$WHERE", f">{where};", "exit 7")[0] == 7
     assert where.read_text() == "there\n"
     assert gang.said(THERE, "kill -9 $$")[0] == 128 + 9
+
+
+@pytest.mark.parametrize("there", ["::1", "localhost"])
+def test_a_node_may_have_a_name_or_an_address_of_ipv6(tmp_path: Path, there: str) -> None:
+    with a_gang(tmp_path, there) as gang:
+        assert gang.said(there, "exit 7")[0] == 7
 
 
 def test_mpiruns_own_node_needs_nobody(gang: Gang) -> None:

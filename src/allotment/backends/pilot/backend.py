@@ -48,7 +48,7 @@ from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.health import HealthReport
 from allotment.model.ids import JobId, NodeId, TaskKey
-from allotment.model.quantity import Millis, WallTime
+from allotment.model.quantity import MINUTE, Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.reservations import FoundReservation
@@ -58,9 +58,11 @@ from allotment.service.ports import (
     DeviceUse,
     GangLaunch,
     ImageWish,
+    Limit,
     LogChunk,
     Refused,
     Report,
+    Silence,
     TaskLaunch,
     TaskUse,
 )
@@ -172,6 +174,7 @@ class PilotBackend:
         await self._door.open([node.address or node.name for node in self._nodes()])
         with contextlib.suppress(EngineAway):
             await self._ask()
+            await self._look_for_reservations(monotonic())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REDIAL_S):
                 for hold in self._holds.values():
@@ -427,6 +430,22 @@ class PilotBackend:
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {"": self._finder.nodes}
+
+    def time_limit(self) -> Limit | None:
+        there = self._slurm_partition
+        if there is None or there.usual_min is None:
+            return None
+        where = f"A pilot in Slurm's partition {there.name}"
+        return Limit(Millis(there.usual_min * MINUTE), where)
+
+    def silence(self, node: str) -> Silence | None:
+        """Return since when the runner of a node with tasks is not connected."""
+        hold = self._holds.get(node)
+        if hold is None or hold.link is not None or not hold.live:
+            return None
+        for_ms = Millis(int(hold.unchanged_s * 1000))
+        why = self._away or "it is not connected"
+        return Silence(f"The runner of {node}", for_ms, why)
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 

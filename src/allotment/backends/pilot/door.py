@@ -171,12 +171,14 @@ def is_same(one: str, other: str) -> bool:
 
 def own_address(towards: Sequence[str]) -> str:
     """Return the address of this machine by which it reaches the nodes. Raises BackendError."""
-    trouble = "there are no nodes"
-    for node in towards:
-        try:
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.connect((node, 9))  # Nothing is sent: it only picks the way.
-                return probe.getsockname()[0]
-        except OSError as error:
-            trouble = f"{node}: {error.strerror or error}"
-    raise BackendError(f"no node of the partition has an address that can be used: {trouble}")
+    trouble = ["there are no nodes"]
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for node in towards:
+            try:
+                with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                    probe.connect((node, 9))  # Nothing is sent: it only picks the way.
+                    return probe.getsockname()[0]
+            except OSError as error:
+                trouble.append(f"{node}: {error.strerror or error}")
+    why = trouble[len(towards)]  # By IPv4: few sites have only the other.
+    raise BackendError(f"no node of the partition has an address that can be used: {why}")

@@ -191,6 +191,11 @@ class Hold:
         return not self.kept.is_asked_for and not self.live
 
     @property
+    def unchanged_s(self) -> float:
+        """For how long it has been as it is: waits, is silent, is idle."""
+        return monotonic() - self._since
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing is expected to change."""
         if self._is_leaving:
