@@ -53,10 +53,11 @@ def _setups(folder: Path) -> Iterator[EngineSetup]:
 
 async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     from allotment.backends.slurm import client  # noqa: PLC0415 - only here
+    from allotment.backends.slurm.advice import advice_of  # noqa: PLC0415
     from allotment.backends.slurm.calls import calls_of  # noqa: PLC0415
 
     name, slurm = setup.partition, calls_of(setup)
-    found = list(rest_findings(setup.rest)) if setup.rest else []
+    found = [*rest_findings(setup.rest), *await _whose(setup.rest)] if setup.rest else []
     settings: dict[str, str] = {}
     try:
         if not setup.rest:
@@ -67,14 +68,15 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
         reserved = await slurm.reservations() if setup.reservation else ()
     except BackendError as error:
         place = f"engine {setup.name}: " if setup.name else ""
-        advice = rest_advice(str(error)) if setup.rest else away_advice(str(error))
-        return [*found, Finding("slurm", Level.BAD, f"{place}{error}", advice)]
+        advice = advice_of(str(error), over_rest=setup.rest is not None)
+        told = f"{advice} Running tasks go on."
+        return [*found, Finding("slurm", Level.BAD, f"{place}{error}", told)]
     finally:
         slurm.close()
     found += partition_findings(name, partition, nodes)
     if partition is None:
         return found
-    found += [*node_findings(nodes), *_compared(folder, setup.name, nodes)]
+    found += [*node_findings(nodes), *_closed(nodes), *_compared(folder, setup.name, nodes)]
     found += reservation_findings(setup, reserved, {node.name for node in nodes})
     if setup.type is EngineType.PILOT:
         from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
@@ -148,21 +150,22 @@ def rest_findings(rest: RestSetup) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def rest_advice(trouble: str) -> str:
-    """Return what to do where slurmrestd or the token does not do."""
-    text = trouble.lower()
-    if "does not accept" in text or "wants a token" in text:
-        return (
-            "Make a new one on the controller: `scontrol token username=root lifespan=…`; the "
-            "controller's key (jwt_key) and clock must be those it was made with."
-        )
-    if "token" in text:
-        return "Put a token there: `scontrol token username=root lifespan=…` prints one."
-    if "slurmctld" in text:
-        return (
-            "Check on the controller that slurmctld runs: `scontrol ping`. Running tasks go on."
-        )
-    return "Check that slurmrestd runs and listens there. Running tasks go on."
+async def _whose(rest: RestSetup) -> list[Finding]:
+    """Return whose the token is, where it lets the service not act for its users."""
+    from allotment.backends.slurm.token import SlurmLogin, name_of  # noqa: PLC0415 - only here
+
+    login, me = SlurmLogin(rest), name_of(os.geteuid())
+    try:
+        shown = await login.token()
+    except BackendError:
+        return []  # It is told of where Slurm is asked.
+    if not shown.text or login.user in (me, "slurm"):
+        return []
+    return [Finding(
+        "token", Level.WARN,
+        f"it is {login.user}'s: unless that is SlurmUser, jobs of others are refused",
+        f"`scontrol token username={me} lifespan=…` makes one that will do.",
+    )]  # fmt: skip
 
 
 async def _mpi() -> Finding:
@@ -181,26 +184,6 @@ async def _mpi() -> Finding:
         "mpi", Level.NOTE, f"Slurm has no {kinds}: such jobs would not start",
         "Install Slurm's plugins for MPI on all nodes (Debian: slurm-wlm-basic-plugins).",
     )  # fmt: skip
-
-
-def away_advice(trouble: str) -> str:
-    """Return what to do where Slurm does not answer."""
-    text = trouble.lower()
-    if "munge" in text or "credential" in text or "authentication" in text:
-        return (
-            "Start munge here with the key of the cluster (/etc/munge/munge.key, the same on "
-            "all machines), and compare the clocks: `munge -n | unmunge`."
-        )
-    if "did not answer in" in text:
-        return (
-            "Check munge here (`munge -n | unmunge`: one that was killed makes commands wait), "
-            "and on the controller that slurmctld runs."
-        )
-    if "cannot be run" in text:
-        return "Install Slurm's commands (Debian: slurm-client) in the PATH of the service."
-    if "slurm.conf" in text or "dns srv" in text or "configless" in text:
-        return "Put the cluster's slurm.conf in /etc/slurm, or name it in SLURM_CONF."
-    return "Check on the controller that slurmctld runs: `scontrol ping`. Running tasks go on."
 
 
 def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
@@ -286,6 +269,20 @@ def node_findings(nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
         yield Finding(
             "nodes", Level.WARN, f"down: {_named(down)}",
             "Check slurmd there; then `scontrol update nodename=… state=resume`.",
+        )  # fmt: skip
+
+
+def _closed(nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
+    """Return the nodes that Slurm itself or somebody drained, with the reasons."""
+    from allotment.backends.slurm.nodes import OURS  # noqa: PLC0415 - only here
+
+    closed = [node for node in nodes if "DRAIN" in node.words and not DOWN & set(node.words)]
+    theirs = [node for node in closed if not node.reason.startswith(OURS)]
+    if theirs:
+        yield Finding(
+            "nodes", Level.NOTE, f"drained in Slurm: {_named(theirs)}",
+            "They take no new work. Mend what is wrong there; then "
+            "`scontrol update nodename=… state=resume`.",
         )  # fmt: skip
 
 

@@ -88,6 +88,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """Which of its reservations is for all jobs here, where and while there is one."""
     apptainer: str = ""
     """What runs images on the nodes of Slurm; '' for what is found here, `none` for nothing."""
+    qos_of: tuple[tuple[str, str], ...] = ()
+    """In which quality of service the jobs of a tenant run."""
     schedulers: tuple[str, ...] = ()
     """By which names, besides `allotment`, pods of `namespaces` may call their scheduler."""
 

@@ -133,6 +133,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         log_bytes=config.limits.task_log_bytes,
         pids=config.limits.task_pids,
         limit_ms=_limit_ms(spec),
+        warning=_warning(spec),
         image=spec.image,
         labels=(("tenant", spec.tenant), ("queue", spec.queue), ("user", job.owner.user)),
         image_wish=image_wish(spec, account, begins_in) if spec.image else None,
@@ -192,6 +193,11 @@ def binding_of(slot: Slot, nodes: Nodes) -> Binding:
     node = nodes[slot.node]
     counted = Counter(each.type for each in node.devices if each.index in slot.devices)
     return Binding(node.name, slot.devices, tuple(sorted(counted.items())), node.engine)
+
+
+def _warning(spec: JobSpec) -> tuple[str, Millis]:
+    how = spec.checkpoint or Checkpoint()
+    return how.signal, how.grace_ms
 
 
 def _limit_ms(spec: JobSpec) -> Millis:

@@ -239,6 +239,9 @@ class GangLaunch(msgspec.Struct, frozen=True):
     limit_ms: Millis = Millis(0)
     """How long it may run at most, its grace included; 0 without a limit. The service ends it
     in time: this is for engines that want to know."""
+    warning: tuple[str, Millis] = ("TERM", Millis(0))
+    """By which signal it is told to save, and how long it then has: for engines that end a
+    task by themselves."""
     image: str = ""
     """The container image that its job names; '' for none."""
     image_wish: ImageWish | None = None

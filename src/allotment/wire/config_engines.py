@@ -9,7 +9,7 @@ import msgspec
 from allotment.model.cluster import Node
 from allotment.model.engines import ANY_ENGINE, EngineSetup, EngineType, RestSetup
 from allotment.model.ids import NodeId
-from allotment.wire.config_shape import ConfigShape, EngineShape
+from allotment.wire.config_shape import ALL, ConfigShape, EngineShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
@@ -25,7 +25,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.type,
             engine.partition,
             tuple(sorted(engine.accounts.items())),
-            engine.qos,
+            engine.qos.get(ALL, ""),
             engine.kubeconfig,
             engine.context,
             engine.namespace,
@@ -37,6 +37,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             _rest_of(engine),
             engine.reservation,
             engine.apptainer,
+            tuple(sorted((tenant, qos) for tenant, qos in engine.qos.items() if tenant != ALL)),
             tuple(engine.schedulers),
         )
         for name, engine in shape.engines.items()
@@ -100,10 +101,10 @@ def _wrong(shape: ConfigShape) -> Iterator[Finding]:
                 same = "that cluster"
             yield ("engines", name), f"is {same}, as is {seen[what]}", "take one of them out"
         seen.setdefault(what, name)
-        for tenant in engine.accounts:
-            if tenant not in shape.tenants:
+        for key, tenants in (("accounts", engine.accounts), ("qos", engine.qos)):
+            for tenant in tenants.keys() - shape.tenants.keys() - {ALL}:
                 hint = nearest(tenant, list(shape.tenants), what="tenants")
-                yield ("engines", name, "accounts", tenant), "there is no such tenant", hint
+                yield ("engines", name, key, tenant), "there is no such tenant", hint
         for namespace, whose in engine.namespaces.items():
             for tenant in {word.partition("/")[0] for word in whose} - shape.tenants.keys():
                 hint = nearest(tenant, list(shape.tenants), what="tenants")

@@ -251,13 +251,28 @@ Schedulers = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_l
 """Names of schedulers: one, or several."""
 
 
+ALL = ""
+"""In place of a tenant: what holds for all."""
+
+
+def _read_qos(value: object) -> object:
+    """Read one word as what holds for all tenants."""
+    if not isinstance(value, str):
+        return value
+    return {ALL: value} if value else {}
+
+
+Qos = Annotated[dict[str, Name], BeforeValidator(_read_qos)]
+"""One quality of service for all tenants, or one for each of some."""
+
+
 class EngineShape(Shape):
     """A system that runs tasks: this machine, a partition of Slurm, a Kubernetes cluster."""
 
     type: Annotated[EngineType, PlainValidator(read_engine_type)]
     partition: NameOrNone = Field(default="", examples=["main"])
     accounts: dict[str, Name] = Field(default={}, examples=["{vision: research}"])
-    qos: NameOrNone = Field(default="", examples=["normal"])
+    qos: Qos = Field(default={}, examples=["normal", "{vision: high}"])
     reservation: Word = Field(default="", examples=["allotment"])
     folder: Path = Field(default="", examples=["/var/lib/allotment"])
     rest: RestShape | None = Field(default=None, examples=["{socket: /run/slurmrestd.sock}"])

@@ -14,6 +14,7 @@ from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.config_budgets import budgets_to_wire
 from allotment.wire.config_promises import objectives_to_wire, write_percent
+from allotment.wire.config_shape import ALL
 from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.preempt_rules import rules_to_wire
 from allotment.wire.queues_write import queues_to_wire, shared_to_wire
@@ -68,6 +69,7 @@ def _engines(config: Config) -> Written:
             "type": engine.type.value,
             **{key: value for key in ENGINE_WORDS if (value := getattr(engine, key))},
             **({"accounts": dict(engine.accounts)} if engine.accounts else {}),
+            **_qos(engine),
             **({"rest": _rest(engine.rest)} if engine.rest else {}),
             **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
             **_after(engine.force_after_ms),
@@ -78,13 +80,21 @@ def _engines(config: Config) -> Written:
     }
 
 
+def _qos(engine: EngineSetup) -> Written:
+    for_all: Written = {ALL: engine.qos} if engine.qos else {}
+    of_tenants: Written = dict(engine.qos_of)
+    if of_tenants:
+        return {"qos": {**for_all, **of_tenants}}
+    return {"qos": engine.qos} if engine.qos else {}
+
+
 def _namespaces(engine: EngineSetup) -> Written:
     whose: Written = {name: list(words) for name, words in engine.namespaces}
     return {"namespaces": whose} if whose else {}
 
 
 ENGINE_WORDS = (
-    "partition", "qos", "reservation", "kubeconfig", "context", "namespace", "image", "folder",
+    "partition", "reservation", "kubeconfig", "context", "namespace", "image", "folder",
     "apptainer",
 )  # fmt: skip
 

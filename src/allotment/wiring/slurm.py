@@ -46,15 +46,14 @@ def partition_of(folder: Path, wanted: str) -> str:
 
 def unanswered(error: EngineAway, setup: EngineSetup | None = None) -> BackendError:
     """Return the error that Slurm does not answer, and what to try."""
-    if setup is not None and setup.rest is not None:
-        return BackendError(
-            f"Slurm does not answer: {error}. `allot doctor` says more; slurmrestd is looked "
-            f"for at {setup.rest.server} (engines.{setup.name}.rest)."
-        )
-    return BackendError(
-        f"Slurm does not answer: {error}. Try `sinfo` on this machine: it needs Slurm's "
-        "commands, slurm.conf, and munge running with the key of the cluster."
-    )
+    from allotment.backends.slurm.advice import advice_of  # noqa: PLC0415
+
+    rest = setup.rest if setup is not None else None
+    advice = advice_of(str(error), over_rest=rest is not None)
+    where = ""
+    if setup is not None and rest is not None:
+        where = f" slurmrestd is looked for at {rest.server} (engines.{setup.name}.rest)."
+    return BackendError(f"Slurm does not answer: {error}. {advice}{where}")
 
 
 def keep(folder: Path, partition: str, *, pilot: bool) -> None:
@@ -138,11 +137,11 @@ def wrong_charges(setup: EngineSetup) -> Iterator[Problem]:
 
     Where Slurm's database does not answer there are none: Slurm itself refuses then.
     """
-    if not setup.accounts and not setup.qos:
+    accounts = {account for _, account in setup.accounts}
+    qos = {setup.qos, *dict(setup.qos_of).values()} - {""}
+    if not accounts and not qos:
         return
-    wanted = {"account": {account for _, account in setup.accounts}}
-    if setup.qos:
-        wanted["qos"] = {setup.qos}
+    wanted = {"account": accounts, **({"qos": qos} if qos else {})}
     place = f"engines.{setup.name}"
     for kind, names in wanted.items():
         try:
@@ -184,10 +183,12 @@ def problems_of(
         real = there.get(node.name)
         if real is None:
             whose = "Slurm's partition" if system == SYSTEM else system
-            yield Problem(f"{whose} has no node {node.name}", "nodes")
+            hint = f"take it out of the list; there: {', '.join(sorted(there)[:20])}"
+            yield Problem(f"{whose} has no node {node.name}", "nodes", hint=hint)
         elif len(node.devices) > len(real.devices):
             yield Problem(
                 f"node {node.name} has {len(real.devices)} GPUs in {system}, not "
                 f"{len(node.devices)}",
                 "nodes",
+                hint=f"list {len(real.devices)}, or mend what {system} counts",
             )

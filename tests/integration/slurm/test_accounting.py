@@ -17,7 +17,8 @@ pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*ACCOUNTING, "mpicc
 
 CONFIG = """\
 engines:
-  gpus: {type: slurm, partition: main, accounts: {lab: Research, poor: small}, qos: bounded}
+  gpus:
+    {type: slurm, partition: main, accounts: {lab: Research, poor: small}, qos: {lab: bounded}}
 tenants: {lab: {}, poor: {}}
 default_tenant: lab
 """

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import until
+from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import OnSlurm, shell
 from tests.support.slurm import TOOLS, Slurm
 
@@ -21,7 +22,8 @@ def test_a_first_start_without_munge_says_what_is_needed(slurm: Slurm, folder: P
     done = cluster.allot("up", "--slurm", "main", env={"SLURM_CONF": str(conf)})
     assert done.returncode != 0
     assert "Slurm does not answer" in done.stderr
-    assert "munge running with the key of the cluster" in done.stderr
+    assert "Did you start munged?" in done.stderr
+    assert "Start munge here with the key of the cluster" in done.stderr
 
 
 def test_a_node_that_slurm_does_not_have_is_named(slurm: Slurm, folder: Path) -> None:
@@ -30,6 +32,7 @@ def test_a_node_that_slurm_does_not_have_is_named(slurm: Slurm, folder: Path) ->
     done = cluster.start("--slurm", "main", "--config", str(cluster.config))
     assert done.returncode != 0
     assert "Slurm's partition has no node n7" in done.stderr
+    assert "there: n1, n2" in done.stderr
 
 
 def test_a_gang_too_large_for_the_partition_is_refused(cluster: OnSlurm) -> None:
@@ -38,6 +41,18 @@ def test_a_gang_too_large_for_the_partition_is_refused(cluster: OnSlurm) -> None
     )
     assert status == 422, answer
     assert "no arrangement on these 2 node(s) has room" in answer["detail"]
+
+
+def test_a_job_that_no_pilot_could_end_is_refused(slurm: Slurm, folder: Path) -> None:
+    cluster = Piloted(folder / "state", slurm)
+    assert cluster.allot("up", "--slurm", "short", "--pilot").returncode == 0
+    try:
+        status, answer = cluster.ask("POST", "/v1/jobs", shell("true", max_run_time="1h"))
+        assert status == 501
+        assert "A pilot in Slurm's partition short lets a job run for 1 min" in answer["detail"]
+    finally:
+        cluster.down()
+        slurm.clear()
 
 
 def test_a_slurm_that_can_keep_no_more_jobs_is_named_and_the_job_runs_later(

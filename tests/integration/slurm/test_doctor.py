@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from allotment.backends.slurm.advice import advice_of
 from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.told import SlurmNode
-from allotment.cli.doctor_slurm import away_advice, node_findings, partition_findings
+from allotment.cli.doctor_slurm import node_findings, partition_findings
 from tests.support.on_slurm import OnSlurm
 from tests.support.slurm import TOOLS
 
@@ -81,5 +82,5 @@ def test_gres_without_files_and_a_closed_partition_are_explained() -> None:
         assert finding.text == "down: n1 (fan)"
     (closed,) = partition_findings("gpu", Partition("gpu", is_up=False), [node])
     assert closed.advice == "scontrol update partitionname=gpu state=up"
-    assert "munge -n" in away_advice("`scontrol` did not answer in 30 s")
-    assert "slurm-client" in away_advice("`sinfo` cannot be run: No such file or directory")
+    assert "munge -n" in advice_of("`scontrol` did not answer in 30 s")
+    assert "slurm-client" in advice_of("`sinfo` cannot be run: No such file or directory")

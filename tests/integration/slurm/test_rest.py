@@ -122,6 +122,9 @@ def test_a_token_that_ends_or_is_wrong_is_named_and_a_new_one_is_taken(cluster: 
     slurm.token.chmod(0o644)
     until(lambda: "does not accept" in trouble(cluster), "a wrong token to be named")
     assert "others than its owner may read" in doctor(cluster)["token"]
+    theirs = slurm.say("scontrol", "token", "username=nobody", "lifespan=600")
+    slurm.token.write_text(theirs)
+    assert "it is nobody's: unless that is SlurmUser" in doctor(cluster)["token"]
     slurm.token.unlink()
     until(lambda: "no such file" in trouble(cluster), "no token to be named")
     assert cluster.state_of(job) in ("queued", "starting", "running")

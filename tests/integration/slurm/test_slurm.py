@@ -74,6 +74,22 @@ def test_a_task_that_slurm_lost_hold_of_ends_and_is_tried_again(cluster: OnSlurm
     until(lambda: not cluster.slurm_jobs(), "Slurm to have ended its job")
 
 
+def test_what_ran_on_a_lost_node_ends_though_slurm_cannot_reach_it(cluster: OnSlurm) -> None:
+    """Its daemon is gone, and neither the task nor Slurm's own process of it."""
+    job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || exec sleep 7654322"))
+    cluster.wait_for(job, "running")
+    (node,) = cluster.job(job)["row"]["nodes"]
+    cluster.slurm.kill(node)
+    try:
+        cluster.slurm.say("scontrol", "update", f"nodename={node}", "state=down", "reason=x")
+        cluster.wait_for(job, "succeeded")
+        until(lambda: not ps_has("sleep 7654322"), "the first attempt to end")
+        assert len(cluster.job(job)["attempts"]) == 2
+    finally:
+        cluster.slurm.start_node(node)
+        cluster.slurm.say("scontrol", "update", f"nodename={node}", "state=resume")
+
+
 def test_jobs_run_on_while_controller_and_service_are_away(
     cluster: OnSlurm, folder: Path
 ) -> None:
@@ -188,6 +204,27 @@ def test_nodes_are_found_and_a_limit_of_the_partition_is_told_at_submission(
         assert "Slurm's partition short lets a job run for 1 min" in answer["detail"]
         job = cluster.submit(shell("true", max_run_time="20s"))
         cluster.wait_for(job, "succeeded")
+    finally:
+        cluster.down()
+        slurm.clear()
+
+
+@pytest.mark.slow
+def test_a_job_that_slurm_will_end_is_warned_as_before_an_eviction(
+    slurm: Slurm, folder: Path
+) -> None:
+    cluster = OnSlurm(folder / "state", slurm)
+    assert cluster.start("--slurm", "short").returncode == 0
+    saves = "trap 'echo saved; kill $!; exit 0' USR1; sleep 1000 & wait"
+    script = f"[ $ALLOT_ATTEMPT -gt 1 ] && echo goes on || {{ {saves}; }}"
+    try:
+        spec = shell(script, checkpoint={"signal": "USR1", "grace": "20s"}, retry=0)
+        job = cluster.submit(spec)
+        cluster.wait_for(job, "succeeded", seconds=AWAY_S)
+        first, _ = cluster.job(job)["attempts"]
+        assert "its time in Slurm was over" in str(first)
+        said = cluster.allot("logs", str(job), "--attempt", "1").stdout
+        assert said.split() == ["saved"]
     finally:
         cluster.down()
         slurm.clear()

@@ -286,6 +286,15 @@ def test_nodes_and_their_devices_are_found() -> None:
     assert [device.type for device in second.devices] == ["a100", "a100", "v100"]
 
 
+@pytest.mark.parametrize("said", ["nvlink,ib", ("ib", "nvlink")])
+def test_the_features_of_a_node_are_a_label(said: str | tuple[str, ...]) -> None:
+    (tagged,) = nodes_of([a_node(features=said)], "gpu")
+    assert tagged.labels == (("features", "ib,nvlink"),)
+    for none in ("", (), None):
+        (plain,) = nodes_of([a_node(features=none)], "gpu")
+        assert plain.labels == ()
+
+
 @pytest.mark.parametrize(
     ("node", "expected"),
     [

@@ -153,17 +153,21 @@ def test_a_reservation_that_stays_ahead_is_told_of_in_steps() -> None:
     [
         (10, None, "bob", ["--time=15"]),
         (28, None, "bob", ["--time=30"]),
-        (0, None, "bob", ["--time=30"]),
-        (0, Partition("p", 20), "bob", []),
-        (0, Partition("p", 50, default_min=25), "bob", []),
-        (0, Partition("p", 50), "bob", ["--time=30"]),
-        (90, None, "ada", ["--reservation=mine", "--time=60"]),
+        (0, None, "bob", ["--time=30", "--signal=B:USR2@65"]),
+        (0, Partition("p", 20), "bob", ["--signal=B:USR2@65"]),
+        (0, Partition("p", 1), "bob", ["--signal=B:USR2@30"]),
+        (0, Partition("p", 50, default_min=25), "bob", ["--signal=B:USR2@65"]),
+        (0, Partition("p", 50), "bob", ["--time=30", "--signal=B:USR2@65"]),
+        (90, None, "ada", ["--reservation=mine", "--time=60", "--signal=B:USR2@65"]),
     ],
 )
-def test_a_job_in_slurm_ends_before_the_next_reservation(
+def test_a_job_in_slurm_ends_before_the_next_reservation_and_is_told_before_slurm_ends_it(
     limit_min: int, partition: Partition | None, user: str, options: list[str]
 ) -> None:
-    gang = GangLaunch((), "/", limit_ms=Millis(limit_min * MINUTE), labels=(("user", user),))
+    gang = GangLaunch(
+        (), "/", limit_ms=Millis(limit_min * MINUTE), labels=(("user", user),),
+        warning=("USR1", Millis(60_000)),
+    )  # fmt: skip
     book = calendar(
         kept("fans", 30, 40, "n1", flags=["MAINT"]),
         kept("mine", -5, 60, "n2", users=["ada"]),

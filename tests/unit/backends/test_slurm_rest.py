@@ -39,6 +39,7 @@ OPTIONS = [
     "--nodes=1", "--ntasks=1", "--cpus-per-task=2", "--mem=100M", "--no-requeue",
     "--export=NIL", "--chdir=/", "--output=/s/slurm.log", "--open-mode=append",
     "--gres=gpu:a100:2,gpu:1", "--uid=1000", "--gid=1000", "--qos=high", "--time=7",
+    "--signal=B:USR2@65",
 ]  # fmt: skip
 
 
@@ -77,6 +78,8 @@ def test_the_same_is_asked_of_both_versions_and_nothing_is_left_out() -> None:
         "gres/gpu:a100:2,gres/gpu:1",
     )
     assert (old["time_limit"], new["time_limit"]["number"]) == (7, 7)
+    assert old["signal"] == "B:USR2@65"
+    assert (new["kill_warning_signal"], new["kill_warning_delay"]["number"]) == ("USR2", 65)
     assert (old["no_requeue"], new["requeue"]) == (True, False)
     for name in ("name", "comment", "partition", "qos", "tasks", "cpus_per_task"):
         assert old[name] == new[name], name

@@ -114,6 +114,22 @@ def test_what_runs_images_on_slurm_is_read_and_written(program: str) -> None:
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
 
 
+@pytest.mark.parametrize(
+    ("text", "for_all", "of_tenants"),
+    [("normal", "normal", ()), ("{vision: high}", "", (("vision", "high"),))],
+)
+def test_a_quality_of_service_is_of_all_or_of_a_tenant(
+    text: str, for_all: str, of_tenants: tuple[tuple[str, str], ...]
+) -> None:
+    whole = f"engines: {{gpus: {{type: slurm, partition: p, qos: {text}}}}}\n{TENANTS}"
+    found = {"gpus": FOUND["gpus"]}
+    config, _ = read_config(whole.encode(), source="c", machine=None, found=found)
+    (setup,) = config.engines
+    assert (setup.qos, setup.qos_of) == (for_all, of_tenants)
+    again = msgspec.json.encode(config_to_wire(config))
+    assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
 def test_a_folder_on_the_nodes_own_disks_is_read_and_written() -> None:
     text = "engines: {p: {type: pilot, partition: main, folder: /var/lib/allotment}}\n"
     found = {"p": FOUND["gpus"]}
@@ -184,6 +200,10 @@ def test_what_is_wrong_with_rest_is_said(text: str, said: str) -> None:
         (
             "engines: {a: {type: pilot, partition: x, accounts: {a: b}}}\n",
             "an engine of type pilot has no such",
+        ),
+        (
+            "engines: {gpus: {type: slurm, partition: p, qos: {lap: x}}}\n",
+            "there is no such tenant",
         ),
         (
             "engines: {gpus: {type: slurm, partition: p, accounts: {lap: x}}}\n",

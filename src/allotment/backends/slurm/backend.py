@@ -62,7 +62,7 @@ from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import MINUTE, Millis, WallTime
 from allotment.model.reasons import StopCause
-from allotment.model.reports import Seen, TaskReport
+from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.reservations import FoundReservation
 from allotment.rights.removing import remove
 from allotment.service.forever import forever
@@ -104,6 +104,8 @@ UNKNOWN_S = 60.0
 SILENT_S = 120.0
 """What began, and of which only signs could tell, has ended if it shows none for so long: six
 times as long as its first process goes without one."""
+LOST = "TERM 0"
+"""What the first process of a task is told that counts as lost, should it be there still."""
 MOST_STATUS = 64 * 1024
 CALLS = 8
 """How many commands of Slurm that change something run side by side."""
@@ -211,7 +213,9 @@ class SlurmBackend:
             part.chmod(mode)
             part.rename(path)  # a job that starts just now reads all of it
         self._prefix = self._own_name()
-        self._watch = NodeWatch(self._slurm, self._nodes, self._partition, self._contact, sink)
+        self._watch = NodeWatch(
+            self._slurm, self._nodes, self._partition, self._contact, self._hear_of_node
+        )
         self._accounts = GpuAccounts(self._slurm, self._root / "accounts", sink)
         self._accounts.start()
         with contextlib.suppress(BackendError, TimeoutError):
@@ -482,6 +486,15 @@ class SlurmBackend:
     async def open_node(self, node: str) -> None:
         await self._watch.open(node)
 
+    def _hear_of_node(self, report: Report) -> None:
+        """Pass on what is seen of a node. What ran on a lost one ends: where Slurm misses just
+        its daemon, it would run on beside the next attempt until that is back."""
+        if isinstance(report, NodeReport) and not report.alive:
+            names = {node.name for node in self._nodes() if node.id == report.node}
+            for key in [key for key, its in self._live.items() if its.node in names]:
+                self._put(key, "stop", LOST)
+        self._sink(report)
+
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {"": self._watch.finder.nodes}
 
@@ -657,6 +670,8 @@ class SlurmBackend:
         self._looks.news(key, monotonic())
         self._told[key] = (told.seen, told.pid)
         if told.seen is Seen.ENDED:
+            if told.exit is not None and told.exit.lost:
+                self._put(key, "stop", LOST)  # Slurm may have lost it, and not ended it.
             self._part(key)
             if record.has_devices:
                 self._accounts.ended(key, record.job)
@@ -712,7 +727,7 @@ class SlurmBackend:
             return None
         if row is not None:
             await self._cancel(row.id)
-        self._put(key, "stop", "TERM 0")  # Should it come after all.
+        self._put(key, "stop", LOST)  # Should it come after all.
         why = (
             "it shows no sign any more"
             if row

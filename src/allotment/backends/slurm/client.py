@@ -60,7 +60,11 @@ async def nodes(patience_s: float = PATIENCE_S) -> tuple[SlurmNode, ...]:
             raise
         command = ("sinfo", "--json")  # before 23.02; since then that has no nodes
         said = await run(*command, patience_s=patience_s)
-    return nodes_from(said, f"`{' '.join(command)}`")
+    try:
+        return nodes_from(said, f"`{' '.join(command)}`")
+    except EngineAway:
+        await run("sinfo", "-h", "-o", "%n", patience_s=patience_s)  # It says why, in words.
+        raise
 
 
 def close() -> None:

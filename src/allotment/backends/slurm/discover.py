@@ -13,6 +13,8 @@ from allotment.model.spec import Arch
 UNTYPED = "gpu"
 """The type of a device of which Slurm names none."""
 GRES = re.compile(r"(?<![^,])gpu(?::(?P<type>[^:,()]+))?:(?P<count>\d+)")
+FEATURES = "features"
+"""The label that has all features of a node: those with the same ones lie together."""
 ARCHS = {"x86_64": Arch.X86_64, "aarch64": Arch.ARM64}
 DISK = 1024 * GIB
 """Slurm counts no disk unless it is told to; what it does not count is not what is short."""
@@ -50,6 +52,7 @@ def nodes_of(found: Sequence[SlurmNode], partition: str) -> tuple[Node, ...]:
             devices=_devices(node.gres),
             arch=ARCHS.get(node.architecture.lower(), Arch.ANY),
             address=node.address or node.name,
+            labels=((FEATURES, ",".join(node.tags)),) if node.tags else (),
         )
         for place, node in enumerate(mine)
     )

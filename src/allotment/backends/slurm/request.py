@@ -25,6 +25,12 @@ UNSEEN = frozenset(
 
 PYTHON = "/usr/bin/python3"
 
+WARNING = "USR2"
+"""By which the first process of a task is told that Slurm will soon end it."""
+
+SPARE_S = 5
+"""Added to the grace of a task that Slurm will end, for what its first process does."""
+MOST_WARNING_S = 65_535
 SPARE_MIN = 5
 """Added to a time limit, in minutes: the service ends a task first, and knows why."""
 
@@ -46,6 +52,7 @@ def document_of(gang: GangLaunch, task: TaskLaunch, apptainer: str = "") -> byte
         "env": env,
         "cwd": gang.workdir if container is None else "/",
         "at_barrier": gang.at_barrier,
+        "warning": gang.warning,
         "log_bytes": gang.log_bytes,
         "is_rank": gang.mpi.by_engine,
         "container": container,
@@ -110,11 +117,14 @@ def amount_of(need: Resources) -> int:
 
 
 def charges_of(gang: GangLaunch, setup: EngineSetup) -> list[str]:
-    """Return the options that say to which account of Slurm a gang is charged."""
-    account = dict(setup.accounts).get(dict(gang.labels).get("tenant", ""), "")
+    """Return the options that say to which account of Slurm a gang is charged, and in which
+    quality of service it runs."""
+    tenant = dict(gang.labels).get("tenant", "")
+    account = dict(setup.accounts).get(tenant, "")
+    qos = dict(setup.qos_of).get(tenant, setup.qos)
     return [
         *([f"--account={account}"] if account else []),
-        *([f"--qos={setup.qos}"] if setup.qos else []),
+        *([f"--qos={qos}"] if qos else []),
     ]
 
 
@@ -151,7 +161,8 @@ def lasting_of(
     """Return the options that say for how long a gang may run on nodes, and in which of
     Slurm's reservations: Slurm starts nothing that may reach into another.
 
-    Raises BackendError where another has begun.
+    Where that is not for as long as it wants, its first process is told before. Raises
+    BackendError where another has begun.
     """
     labels = dict(gang.labels)
     holder = Holder(labels.get("user", ""), labels.get("tenant", ""))
@@ -163,7 +174,19 @@ def lasting_of(
     options = [f"--reservation={named}"] if named else []
     if gang.limit_ms or is_cut:
         options.append(f"--time={left if is_cut else minutes}")
+    lasts = left if is_cut else minutes
+    if lasts is not None and not gang.mpi.by_engine:
+        options += _warned(gang, lasts)
     return options
+
+
+def _warned(gang: GangLaunch, lasts_min: int) -> list[str]:
+    """Return the option that has Slurm tell the first process of a task before it ends it,
+    where it would do so before we do."""
+    if gang.limit_ms and lasts_min * MINUTE >= gang.limit_ms:
+        return []
+    grace_s = ceil(gang.warning[1] / 1000) + SPARE_S
+    return [f"--signal=B:{WARNING}@{min(grace_s, 30 * lasts_min, MOST_WARNING_S)}"]
 
 
 def quoted(path: str) -> str:

@@ -340,7 +340,7 @@ def _as_before(told: dict[str, str]) -> Mapping[str, object]:
     """Return the rest in the words of 0.0.38, which takes long options by their names, too."""
     least = int(told.pop("nodes"))
     told.pop("no-requeue")
-    gres, limit = told.pop("gres", ""), told.pop("time", "")
+    gres, limit, warning = (told.pop(name, "") for name in ("gres", "time", "signal"))
     return {
         "nodelist": told.pop("nodelist"),
         "nodes": [least, least],
@@ -350,12 +350,13 @@ def _as_before(told: dict[str, str]) -> Mapping[str, object]:
         "environment": {"PATH": PATH},
         **({"gres": gres} if gres else {}),
         **({"time_limit": int(limit)} if limit else {}),
+        **({"signal": warning} if warning else {}),
     }
 
 
 def _as_now(told: dict[str, str]) -> Mapping[str, object]:
     told.pop("no-requeue")
-    gres, limit = told.pop("gres", ""), told.pop("time", "")
+    gres, limit, warning = (told.pop(name, "") for name in ("gres", "time", "signal"))
     devices = ",".join(f"gres/{each}" for each in gres.split(",") if each)
     return {
         "required_nodes": [told.pop("nodelist")],
@@ -366,6 +367,17 @@ def _as_now(told: dict[str, str]) -> Mapping[str, object]:
         "environment": [f"PATH={PATH}"],
         **({"tres_per_node": devices} if devices else {}),
         **({"time_limit": {"set": True, "number": int(limit)}} if limit else {}),
+        **(_warning(warning) if warning else {}),
+    }
+
+
+def _warning(text: str) -> Mapping[str, object]:
+    """Return `B:USR2@60` in the words of the newer versions."""
+    name, _, seconds = text.removeprefix("B:").partition("@")
+    return {
+        "kill_warning_flags": ["BATCH_JOB"],
+        "kill_warning_signal": name,
+        "kill_warning_delay": {"set": True, "number": int(seconds)},
     }
 
 

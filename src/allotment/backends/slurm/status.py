@@ -78,6 +78,11 @@ LOST = {
 }
 """What is no fault of the job: it is tried again."""
 
+NOT_BEGUN = (
+    "it was cancelled in Slurm, not by Allotment, before it began: by scancel, or as its node "
+    "could not start it; then Slurm drains the node, and says why"
+)
+
 
 def rows_of(text: str, mark: str) -> Rows:
     """Read the lines of `squeue` that begin with a mark.
@@ -146,6 +151,8 @@ def _exit(row: Row, told: TaskReport | None, *, is_rank: bool) -> Exit:
             platform_error=f"its first process did not come up on {row.node}: is the state "
             "folder on a disk that the node sees and that has room, and Python 3 there?"
         )
+    if row.state == "CANCELLED" and told is None:
+        return Exit(lost=True, platform_error=NOT_BEGUN)
     return Exit(lost=True, platform_error=_why(row.state, row.node))
 
 

@@ -75,7 +75,7 @@ def labelled(nodes: Sequence[Node], switches: Sequence[Switch]) -> tuple[Node, .
         for name in switch.nodes:
             above.setdefault(name, []).append((_level(switch), switch.name))
     return tuple(
-        replace(node, labels=(*node.labels, *above.get(node.name, ()))) for node in nodes
+        replace(node, labels=(*above.get(node.name, ()), *node.labels)) for node in nodes
     )
 
 

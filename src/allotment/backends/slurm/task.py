@@ -117,6 +117,8 @@ class Task:
         self.ended_by = ""
         self.told = 0
         """The last signal by which Slurm told us to end; 0 for none."""
+        self.is_nearly_over = False
+        """Whether Slurm said that it will soon end us."""
         self.parent = os.getppid()
         """Slurm's own process for this job, which starts and ends us."""
         self.kill_at: float | None = None
@@ -129,8 +131,13 @@ class Task:
         self.began = self.beaten = time.monotonic()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self.hear)
-        for number in (signal.SIGCONT, signal.SIGUSR1, signal.SIGUSR2):
+        for number in (signal.SIGCONT, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGUSR2, self.hear_of_time)
+
+    def hear_of_time(self, _number: int, _frame: FrameType | None) -> None:
+        """Slurm will end the job: nobody but it knew when."""
+        self.is_nearly_over = True
 
     def hear(self, number: int, _frame: FrameType | None) -> None:
         """Slurm ends the job: by scancel, or at a time limit."""
@@ -140,9 +147,7 @@ class Task:
         """Run the task from its start to its end."""
         self.say("ready")
         if not self.pass_barrier():
-            self.say(
-                "ended", signal=signal.SIGTERM, ended_by=self.ended_by, **self.orphans_word()
-            )
+            self.say("ended", signal=signal.SIGTERM, ended_by=self.ended_by, **self.reason())
             return 0
         try:
             self.pid = self.start()
@@ -161,7 +166,7 @@ class Task:
         if code in ENDED_BY_SIGNAL and not self.ended_by:
             self.ended_by = "slurm" if self.hears_soon() else ""
         how = {"signal": -code} if code < 0 else {"exit_code": code}
-        self.say("ended", usage=used, ended_by=self.ended_by, **how, **self.orphans_word())
+        self.say("ended", usage=used, ended_by=self.ended_by, **how, **self.reason())
         return 0
 
     def hears_soon(self) -> bool:
@@ -173,26 +178,33 @@ class Task:
 
     def pass_barrier(self) -> bool:
         """Wait for all of the gang; return whether the barrier opened before a stop."""
-        while not (self.told or self.is_orphan() or Path("stop").exists()):
+        while not (self.is_doomed() or Path("stop").exists()):
             if not self.request["at_barrier"] or Path("go").exists():
                 return True
             self.beat()
             time.sleep(LOOK_S)
-        self.ended_by = "slurm" if self.told or not self.is_orphan() else "orphan"
+        self.ended_by = "slurm" if self.told else "orphan" if self.is_orphan() else "time"
         if Path("stop").exists():
             self.ended_by = "stop"
         return False
+
+    def is_doomed(self) -> bool:
+        """Whether Slurm ends us, is about to, or lost hold of us."""
+        return bool(self.told) or self.is_nearly_over or self.is_orphan()
 
     def is_orphan(self) -> bool:
         """Whether Slurm lost hold of us: it would neither end us nor say that we ended."""
         return os.getppid() != self.parent
 
-    def orphans_word(self) -> dict[str, str]:
-        """Return what a status adds for a task that ends as an orphan."""
-        if self.ended_by != "orphan":
+    def reason(self) -> dict[str, str]:
+        """Return what a status adds for a task that is to be tried again, for Slurm's sake."""
+        if self.ended_by == "orphan":
+            node = os.environ.get("SLURMD_NODENAME", "its node")
+            why = f"Slurm's own process of it (slurmstepd) is gone on {node}"
+        elif self.ended_by == "time":
+            why = "its time in Slurm was over: it ran to a reservation, or to the limit there"
+        else:
             return {}
-        node = os.environ.get("SLURMD_NODENAME", "its node")
-        why = f"Slurm's own process of it (slurmstepd) is gone on {node}"
         return {"platform_error": why}
 
     def start(self) -> int:
@@ -288,6 +300,9 @@ class Task:
                 self.end("TERM", KILL_WAIT_MS, "orphan")
             elif (words := read("stop").split())[1:] and words[1].isdecimal():
                 self.end(words[0], int(words[1]), "stop")
+            elif self.is_nearly_over:
+                name, grace_ms = self.request["warning"]
+                self.end(name, grace_ms, "time")
         elif time.monotonic() >= self.kill_at:
             self.ended_by = "kill" if self.ended_by == "stop" else self.ended_by
             self.send(signal.SIGKILL)

@@ -19,6 +19,8 @@ class SlurmNode(msgspec.Struct, frozen=True):
     gres: str = ""
     reason: str = ""
     architecture: str = ""
+    features: str | tuple[str, ...] | None = None
+    """Words that its site says of it; with commas between before 23.02."""
     partitions: tuple[str, ...] = ()
     alloc_cpus: int = 0
     alloc_memory: int = 0
@@ -30,6 +32,13 @@ class SlurmNode(msgspec.Struct, frozen=True):
         """How it is, in Slurm's words in capital letters."""
         own = (self.state,) if isinstance(self.state, str) else self.state
         return tuple(word.upper() for word in (*own, *self.state_flags))
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its features, in order."""
+        said = self.features or ()
+        words = said.split(",") if isinstance(said, str) else said
+        return tuple(sorted({word.strip() for word in words} - {""}))
 
 
 class _Nodes(msgspec.Struct, frozen=True):
