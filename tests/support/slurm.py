@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import socket
 import stat
 import subprocess
@@ -295,6 +296,9 @@ class Slurm:
             if process is not None:
                 process.terminate()
                 process.wait(PATIENCE_S)
+        for pid in self.steps():  # One that slurmctld forgot would call for it for ever.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 S = TypeVar("S", bound=Slurm)
