@@ -14,7 +14,10 @@ K = TypeVar("K", bound=Hashable)
 class Looks(Generic[K]):
     """Keeps when something was new of a thing last, and when it is looked at next."""
 
-    def __init__(self) -> None:
+    def __init__(self, a_second: int = 0) -> None:
+        """So many looks a second cost little, at all things together: what there are few of is
+        looked at as often, however long nothing was new."""
+        self._a_second = a_second
         self._new: dict[K, float] = {}
         self._next: dict[K, float] = {}
         self._agenda: list[tuple[float, int, K]] = []
@@ -29,8 +32,9 @@ class Looks(Generic[K]):
             if self._next.get(key) == at:
                 del self._next[key]
                 found.append(key)
+        most_s = min(MOST_S, len(self._new) / self._a_second) if self._a_second else MOST_S
         for key in found:
-            self._plan(key, now + min(MOST_S, (now - self._new[key]) / SHARE))
+            self._plan(key, now + min(most_s, (now - self._new[key]) / SHARE))
         return found
 
     def begin(self, key: K, now: float) -> None:

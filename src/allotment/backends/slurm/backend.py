@@ -82,8 +82,10 @@ from allotment.service.ports import (
 
 log = structlog.get_logger("allot.slurm")
 
-LOOK_EVERY_S = 0.1
+LOOK_EVERY_S = 0.05
 """How often the tasks are looked at of which something may be new."""
+LOOKS_A_SECOND = 200
+"""So many cost about a hundredth of a core. The end of a task is seen late by a look."""
 STEP_EVERY_S = 0.5
 ASK_EVERY_S = 4.0
 """How often Slurm is asked for all jobs, while there are any of ours."""
@@ -179,7 +181,7 @@ class SlurmBackend:
         since when."""
         self._read_at: dict[TaskKey, tuple[tuple[int, ...], RunnerStatus | None]] = {}
         """What was read last of a task's status, and in which state of its file."""
-        self._looks = Looks[TaskKey]()
+        self._looks = Looks[TaskKey](LOOKS_A_SECOND)
         self._launching: set[tuple[str, int]] = set()
         self._shares: dict[tuple[str, int], dict[str, list[Share]]] = {}
         """What the jobs of gangs of ranks have on each node, as long as Slurm shows them."""

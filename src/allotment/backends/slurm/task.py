@@ -145,7 +145,8 @@ class Task:
 
     def run(self) -> int:
         """Run the task from its start to its end."""
-        self.say("ready")
+        if self.request["at_barrier"]:
+            self.say("ready")
         if not self.pass_barrier():
             self.say("ended", signal=signal.SIGTERM, ended_by=self.ended_by, **self.reason())
             return 0
