@@ -40,7 +40,7 @@ class PortPool:
         `is_free` says whether somebody else on the host has a port; what is chosen is
         recorded, so an answer is never asked for again.
         """
-        if count > self.free:
+        if not 0 < count <= self.free:
             return 0
         start = self._next if self._next + count <= self._end else self._first
         for base in (start, self._first):

@@ -17,7 +17,9 @@ def has_tf_roles(spec: JobSpec) -> bool:
 
 
 def port_count(spec: JobSpec) -> int:
-    """Count the ports of one attempt."""
+    """Count the ports of one attempt. What others made is told of none."""
+    if spec.offered:
+        return 0
     asked = 0
     for role in spec.roles:
         for port in role.ports:

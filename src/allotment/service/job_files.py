@@ -53,7 +53,11 @@ class JobFiles:
     async def look(self, state: State) -> list[Changed]:
         """Return the files that changed. O(running jobs), at most one stat each."""
         gangs = state.cluster.gangs.items()
-        live = {job_id: None for job_id, gang in gangs if not gang.suspended}
+        live = {
+            job_id: None
+            for job_id, gang in gangs
+            if not gang.suspended and _may_write(state.jobs[job_id])
+        }
         for gone in self._seen.keys() - live.keys():
             del self._seen[gone]
         now_s = monotonic()
@@ -105,7 +109,7 @@ class JobFiles:
 
     def _watched(self, workspace: Workspace, job: JobRecord) -> Watched | None:
         attempt = job.attempt
-        if attempt is None or attempt.state is AttemptState.STARTING:
+        if attempt is None or attempt.state is AttemptState.STARTING or not _may_write(job):
             return None
         return Watched(
             TaskKey(job.id, attempt.no, TaskIndex(0)),
@@ -145,6 +149,11 @@ class JobFiles:
             self._seen[changed.key.job] = changed.at_ns
             self._looks.news(changed.key.job, monotonic())
         return found
+
+
+def _may_write(job: JobRecord) -> bool:
+    """Whether a job is told of the file: what others made is only placed."""
+    return not job.spec.offered
 
 
 async def _look(

@@ -51,3 +51,13 @@ def test_it_is_neither_edited_nor_submitted_again() -> None:
         assert "team-a/p was not made here" in refusal.value.message
     world.do(c.CancelJob(JobId(2)), NAMESPACE)
     assert world.is_(JobId(2)) is JobState.CANCELLED
+
+
+def test_it_takes_no_ports_from_jobs_that_are_told_theirs() -> None:
+    world = a_world()
+    before = world.state.ports.free
+    world.do(c.SubmitJob(offered(), "one"), NAMESPACE)
+    world.cycle()
+    assert (world.job(JobId(1)).attempts[-1].port, world.state.ports.free) == (0, before)
+    world.do(c.CancelJob(JobId(1)), NAMESPACE)
+    assert world.state.ports.free == before > 0

@@ -1,0 +1,47 @@
+"""Files that running jobs write: whose are looked at."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from allotment.backends.fake import FakeBackend
+from allotment.model import commands as c
+from allotment.model.ids import Actor, JobId
+from allotment.model.spec import Offered
+from allotment.service.host_workspace import HostWorkspace
+from allotment.service.job_files import JobFiles
+from allotment.service.workspaces import Workspaces
+from allotment.wire.config import read_config
+from tests.support.builders import a_job
+from tests.support.world import World
+
+CONFIG = b"""\
+nodes: [{name: n1, cpu: 64, memory: 512GiB, gpu: {type: V100, count: 8}}]
+tenants: {lab: {guaranteed: {gpu: 8}}}
+"""
+POD = Offered("team-a/p", "uid-1")
+
+
+def test_what_others_made_writes_no_file_of_ours(tmp_path: Path) -> None:
+    world = World(read_config(CONFIG, source="c.yaml", machine=None)[0])
+    spec = a_job().gpus(1).of("lab").spec()
+    offered = msgspec.structs.replace(spec, offered=(POD,))
+    world.do(c.SubmitJob(offered), Actor("kubernetes/team-a"))
+    world.do(c.SubmitJob(spec), Actor("root", 0))
+    world.cycle()
+    own = HostWorkspace(str(tmp_path))
+    for job in world.state.jobs.values():
+        world.runs(job.id)
+        file = Path(own.folders.progress_file(job.id, job.spec))
+        file.parent.mkdir(parents=True)
+        file.write_text('{"step": 1}')
+    files = JobFiles(
+        Workspaces(world.state, FakeBackend(), own),
+        lambda folders, job: folders.progress_file(job.id, job.spec),
+        100,
+        world.state.wall,
+    )
+    found = asyncio.run(files.look(world.state))
+    assert [each.key.job for each in found] == [JobId(2)]
+    assert files.look_now(world.state.jobs[JobId(1)]) == ()
