@@ -63,8 +63,6 @@ def make(wanted: JobFolders, root: str) -> None:
     try:
         for name in ("outputs", "checkpoints"):
             ours = Path(root, name)
-            ours.mkdir(mode=0o755, exist_ok=True)
-            ours.chmod(0o755)
             if any(Path(path).is_relative_to(ours) for path in wanted.folders):
                 _make_below(ours, str(wanted.job), wanted.identity)
         _make_as(wanted.folders, wanted.identity)
@@ -116,19 +114,31 @@ def _write_all(files: Mapping[str, File], root: Path, owner: Identity | None) ->
 def _write(path: Path, text: str, mode: int = 0o644, owner: Identity | None = None) -> None:
     """Replace a file as a whole: nobody reads half of it."""
     fresh = path.with_name(f".{path.name}.new")
-    fresh.unlink(missing_ok=True)
-    fresh.touch(mode=0o600)
-    fresh.write_text(text)
-    if owner is not None:
-        os.chown(fresh, owner.uid, owner.gid)
-    fresh.chmod(mode)
+    try:
+        fd = os.open(fresh, _NEW, 0o600)
+    except FileExistsError:
+        fresh.unlink(missing_ok=True)
+        fd = os.open(fresh, _NEW, 0o600)
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode())
+        if owner is not None:
+            os.fchown(fd, owner.uid, owner.gid)
+        os.fchmod(fd, mode)
     fresh.replace(path)
+
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def _make_below(ours: Path, name: str, identity: Identity | None) -> None:
     """Make the folder of a job in one of our own, where nobody else can lay anything."""
     path = ours / name
-    path.mkdir(mode=0o755, exist_ok=True)
+    try:
+        path.mkdir(mode=0o755, exist_ok=True)
+    except FileNotFoundError:
+        ours.mkdir(mode=0o755, exist_ok=True)
+        ours.chmod(0o755)
+        path.mkdir(mode=0o755, exist_ok=True)
     if identity is not None:
         os.chown(path, identity.uid, identity.gid, follow_symlinks=False)
 
@@ -176,12 +186,15 @@ SHARED = ("outputs", "checkpoints", "attempts", WORKING)
 
 def _open_parents(path: Path, root: Path) -> None:
     """Make a folder that tasks of any user may pass through, up to the state folder."""
-    if path.is_dir():
+    try:
+        path.mkdir()
+    except FileExistsError:
         return
-    path.mkdir(parents=True, exist_ok=True)
-    while path != root:
+    except FileNotFoundError:
+        _open_parents(path.parent, root)
+        path.mkdir(exist_ok=True)
+    if path != root:
         path.chmod(0o755)
-        path = path.parent
 
 
 def forget(job: JobId, folders: Folders) -> None:
