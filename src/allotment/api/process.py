@@ -15,6 +15,8 @@ _ARENA_MAX = -8
 OPEN_FILES = 8192
 SWITCH_S = 0.0005
 """How long a thread may keep the interpreter to itself while the event loop wants it."""
+COLLECT_AFTER = (50_000, 20, 50)
+"""How often garbage is looked for: a start makes very much that stays."""
 
 
 def settle() -> None:
@@ -27,6 +29,7 @@ def settle() -> None:
     if soft != resource.RLIM_INFINITY and soft < enough:
         resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
     sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(*COLLECT_AFTER)
     with contextlib.suppress(AttributeError):  # a C library other than glibc
         _LIBC.mallopt(_ARENA_MAX, 2)
 
@@ -51,7 +54,6 @@ def calm() -> None:
     """Exempt all present objects from garbage collection. To be called once, when started."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 def resident_bytes() -> int:

@@ -14,7 +14,7 @@ import pytest
 
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
-from allotment.backends.kubernetes import guests, offers, telling
+from allotment.backends.kubernetes import guests, offers, telling, watch
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.foreign import HIVED, Claim, ReadHived, Rules, claim_of
 from allotment.backends.kubernetes.objects import Pod
@@ -27,7 +27,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import JobSpec, Offered
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
-from tests.support.kube_api import ALL_PODS, LOST, PODS, KubeApi
+from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, KubeApi
 from tests.support.patience import PATIENCE_S
 
 TEAM = "/api/v1/namespaces/team/pods"
@@ -301,6 +301,23 @@ async def test_after_a_restart_tasks_are_tasks_and_those_that_are_gone_have_ende
         (offer,) = await backend.next_offers()
         assert offer.spec.offered == (waits,)
     assert world.asks("POST", f"{TEAM}/here/binding") == 1
+
+
+@in_loop
+async def test_after_a_start_nothing_is_bound_again_before_pods_were_listed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = world.offer("one")
+    async with world.service() as backend:
+        await backend.launch(the_gang(pod))
+    monkeypatch.setattr(backend_of, "FIRST_S", 0.0)
+    monkeypatch.setattr(watch, "FIRST_PAUSE_S", 0.01)
+    world.api.says["GET", ALL_PODS] = [503] * 6
+    async with world.service({key_of(0): pod}) as backend:
+        await until(lambda: world.asks("GET", NODES) > 1)
+        assert await backend.launch(the_gang(pod)) == {}
+        assert await backend.observe([key_of(0)])
+    assert world.asks("POST", f"{TEAM}/one/binding") == 1
 
 
 @in_loop

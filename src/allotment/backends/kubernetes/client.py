@@ -71,6 +71,8 @@ class Client:
 
     def __init__(self, access: Access, namespace: str, contact: Contact) -> None:
         self.http = Http(access.server, Credentials(access), access.server_name)
+        self._lists = Http(access.server, self.http.credentials, access.server_name)
+        """Beside what is asked of pods: that may be very much, and waits for what lists say."""
         self.namespace = namespace
         self._contact = contact
         self._allowed: set[str] = set()
@@ -78,6 +80,7 @@ class Client:
 
     def close(self) -> None:
         self.http.close()
+        self._lists.close()
 
     def within(self, namespace: str) -> "Client":
         """Return the same client for another namespace."""
@@ -88,13 +91,19 @@ class Client:
     # ── asking ──────────────────────────────────────────────────────────────────────────
 
     async def ask(
-        self, method: str, path: str, document: object = None, kind: str = "application/json"
+        self, method: str, path: str, document: object = None, kind: str = JSON
     ) -> bytes:
         """Ask, and return what is said. Raises Denied, EngineAway, BackendError."""
         body = b"" if document is None else msgspec.json.encode(document)
+        return await self._answered(self.http, method, path, body, kind)
+
+    async def _answered(
+        self, http: Http, method: str, path: str, body: bytes = b"", kind: str = JSON
+    ) -> bytes:
+        """Ask over some connections, again where that may help. Raises as `ask`."""
         pause = PAUSE_S
         for more in reversed(range(TRIES)):
-            answer = await self._once(method, path, body, kind)
+            answer = await self._once(http, method, path, body, kind)
             if answer.status < 300:
                 self._note_right(method, path)
                 return answer.body
@@ -148,9 +157,9 @@ class Client:
         if self._is_of_own_pod(method, path):
             self._allowed.add(method)
 
-    async def _once(self, method: str, path: str, body: bytes, kind: str) -> Answer:
+    async def _once(self, http: Http, method: str, path: str, body: bytes, kind: str) -> Answer:
         try:
-            answer = await self.http.ask(method, path, body, kind)
+            answer = await http.ask(method, path, body, kind)
         except EngineAway as error:
             self._contact.missed(str(error))
             raise
@@ -229,7 +238,7 @@ class Client:
 
     async def _evicted(self, version: str, name: str, uid: str, grace_s: int) -> Answer:
         body = msgspec.json.encode(eviction_of(version, name, uid, grace_s))
-        return await self._once("POST", self._pods(name, "eviction"), body, JSON)
+        return await self._once(self.http, "POST", self._pods(name, "eviction"), body, JSON)
 
     async def note_condition(self, name: str, uid: str, condition: Mapping[str, str]) -> None:
         """Write a condition of a pod's status. Raises Denied, EngineAway."""
@@ -295,7 +304,7 @@ class Client:
     async def page(self, path: str, token: str = "") -> Page:
         """Return a part of a list. Raises Denied, EngineAway."""
         words: Query = {"limit": PAGE, **({"continue": token} if token else {})}
-        said = await self.ask("GET", _path(path, words=words))
+        said = await self._answered(self._lists, "GET", _path(path, words=words))
         try:
             return msgspec.json.decode(said, type=Page)
         except msgspec.DecodeError as error:

@@ -11,18 +11,22 @@ import msgspec
 import structlog
 
 from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.discover import telling
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.request import SERVICE
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
 from allotment.backends.kubernetes.watch import Watch
+from allotment.model.errors import EngineAway
 
 log = structlog.get_logger("allot.kubernetes")
 
 WIDE_AGAIN_S = 300.0
 """How often it is tried whether all pods may be listed after all."""
+LISTED_S = 5.0
+"""How long whoever needs to know the pods waits for them at a time."""
 
 
-class Others(msgspec.Struct, frozen=True):
+class Others(msgspec.Struct, frozen=True, gc=False):
     """A pod that is not ours."""
 
     node: str
@@ -84,6 +88,15 @@ class Cluster:
         if self.wide.refused:
             await self.narrow.listed.wait()
         await self.node_watch.listed.wait()
+
+    async def until_listed(self) -> None:
+        """Wait until pods were listed once, or may not be. Raises EngineAway where it takes
+        long."""
+        try:
+            async with asyncio.timeout(LISTED_S):
+                await self.wide.listed.wait()
+        except TimeoutError:
+            raise EngineAway("Kubernetes has not told its pods yet") from None
 
     async def _watch_pods(self) -> None:
         """Watch all pods, and where that is refused those of our namespace for a while."""
@@ -186,8 +199,4 @@ class Cluster:
 
 def is_news(before: KubeNode, now: KubeNode) -> bool:
     """Whether anything of a node changed that bears on what may run there."""
-    return (before.spec, before.status, before.metadata.labels) != (
-        now.spec,
-        now.status,
-        now.metadata.labels,
-    )
+    return (before.spec, before.status, telling(before)) != (now.spec, now.status, telling(now))

@@ -1,6 +1,7 @@
 """What Kubernetes says of its nodes → nodes of ours, and whether they take work. Pure."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -59,25 +60,43 @@ def _node(place: int, found: KubeNode) -> Node:
         cpu_milli=milli(there.get("cpu", 0)),
         memory=whole(there.get("memory", 0)),
         disk=whole(there.get("ephemeral-storage", 0)),
-        devices=tuple(
-            Device(DeviceIndex(index), kind, memory, virtual=False) for index in range(count)
-        ),
+        devices=_devices(kind, memory, count),
         arch=ARCHS.get(found.status.node_info.architecture, Arch.ANY),
         address=_address(found),
         labels=tuple(sorted((_word(name), value) for name, value in _kept(labels))),
     )
 
 
+@lru_cache(256)  # most nodes of a cluster are alike
+def _devices(kind: str, memory: int, count: int) -> tuple[Device, ...]:
+    return tuple(
+        Device(DeviceIndex(index), kind, memory, virtual=False) for index in range(count)
+    )
+
+
+PLACE = "topology.kubernetes.io/"
+
+
+def telling(found: KubeNode) -> Words:
+    """Return the labels of a node that say what it has and where it stands, and no others."""
+    labels = found.metadata.labels or {}
+    return {
+        name: value
+        for name, value in labels.items()
+        if name in TYPES or name == MEMORY or name.startswith(PLACE)
+    }
+
+
 def _kept(labels: Words) -> list[tuple[str, str]]:
     """Return the labels that people and topologies go by: where a node stands."""
-    prefix = "topology.kubernetes.io/"
     return [
-        (name.removeprefix(prefix), value)
+        (name.removeprefix(PLACE), value)
         for name, value in labels.items()
-        if name.startswith(prefix) and value
+        if name.startswith(PLACE) and value
     ]
 
 
+@lru_cache(4096)
 def _word(text: str) -> str:
     """Return a label as a name of ours: letters, digits, and what joins them."""
     plain = "".join(each if each.isalnum() or each in "-_." else "-" for each in text)

@@ -197,6 +197,7 @@ class Guests:
 
     async def _bind(self, guest: Guest) -> None:
         """Put a pod on its node; where that is refused, end its task. Raises EngineAway."""
+        await self._cluster.until_listed()  # after a start most are where they are to be
         if guest.is_bound or guest.is_stopped:
             return
         if not self._cluster.nodes_known:

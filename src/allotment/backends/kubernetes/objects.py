@@ -14,8 +14,12 @@ import msgspec
 Words = Mapping[str, str]
 
 
-class Object(msgspec.Struct, frozen=True, rename="camel"):
-    """A part of an object, with names as the API writes them."""
+class Object(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A part of an object, with names as the API writes them.
+
+    What was read refers to nothing that refers to it. There may be a million of such parts, and
+    the garbage collector has no need to look at them.
+    """
 
 
 class Owner(Object, frozen=True):

@@ -26,7 +26,7 @@ def uncounted(pod: Pod) -> str:
     return ""
 
 
-class Use(msgspec.Struct, frozen=True):
+class Use(msgspec.Struct, frozen=True, gc=False):
     """What is asked for: thousandths of CPUs, bytes, whole devices."""
 
     cpu_milli: int = 0

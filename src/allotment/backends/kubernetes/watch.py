@@ -116,9 +116,12 @@ class Watch(Generic[T]):
                 self._take(change.type, change.object)
 
     def _take(self, type_: str, data: msgspec.Raw) -> None:
+        found = None if type_ in ("ERROR", "BOOKMARK") else read(data, self._kind)
+        if found is not None:
+            self._change(found, type_ == "DELETED")
+            self._version = found.metadata.resource_version or self._version
+            return
         marked = msgspec.json.decode(data, type=_Marked)
         if type_ == "ERROR":
             raise Denied(marked.code or GONE, f"Kubernetes: {marked.message}")
-        if type_ != "BOOKMARK" and (found := read(data, self._kind)) is not None:
-            self._change(found, type_ == "DELETED")
         self._version = marked.metadata.resource_version or self._version
