@@ -39,6 +39,8 @@ OWN = BURST // 2
 GANGS = 10
 RATE, STEADY_S = 100, 20
 IDLE_S = 30
+USERS = 4
+"""How many submit side by side."""
 MADE = f"/api/v1/namespaces/{HERE}/pods"
 
 
@@ -149,16 +151,18 @@ async def _own(service: Service, cluster: BenchCluster, admin: Admin) -> list[Fi
 async def _submitted(
     cluster: BenchCluster, admin: Admin, body: bytes, jobs: int, pods: int
 ) -> float:
-    """Submit jobs; return after how many seconds all of their pods had a node."""
+    """Submit jobs, as some users do; return after how many seconds all pods had a node."""
+    numbers = iter(range(jobs))
 
     def submit() -> None:
         connection = cluster.connect()
-        for _ in range(jobs):
+        for _ in numbers:
             connection.submit(body)
         connection.close()
 
     began = time.perf_counter()
-    submitting = asyncio.create_task(asyncio.to_thread(submit))
+    users = [asyncio.to_thread(submit) for _ in range(min(USERS, jobs))]
+    submitting = asyncio.gather(*users)
     times = await admin.until_bound(pods)
     await submitting
     return times[-1] - began

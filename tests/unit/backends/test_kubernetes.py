@@ -17,9 +17,12 @@ from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
 from allotment.backends.kubernetes.request import (
     FROM_HOST,
+    MOST_OPEN,
     Place,
+    begun_on,
     binding_of,
     missing_paths,
+    open_env,
     pod_of,
     secret_of,
 )
@@ -130,6 +133,27 @@ def test_the_environment_is_in_a_secret_that_goes_with_its_pod() -> None:
     (container,) = pod_of(GANG, TASK, "p", "token", PLACE)["spec"]["containers"]
     (source,) = container["envFrom"]
     assert source["secretRef"]["name"] == secret["metadata"]["name"]
+
+
+def test_a_pod_that_begins_at_once_has_its_node_and_variables_and_needs_no_secret() -> None:
+    task = replace(TASK, env=(("A", "1 $(B)"), ("PATH", "/usr/bin")))
+    env = {"A": "1 $(B)"}
+    assert open_env(GANG, task) == env
+    whole = pod_of(GANG, task, "p", "token", PLACE)
+    begun = begun_on("n3", env, whole)
+    (container,) = begun["spec"]["containers"]
+    assert begun["spec"]["nodeName"] == "n3"
+    assert container["env"] == [{"name": "A", "value": "1 $$(B)"}]
+    (source,) = whole["spec"]["containers"][0]["envFrom"]
+    container["envFrom"] = [source]
+    del begun["spec"]["nodeName"]
+    container["env"] = []
+    assert begun == whole, "all else is the same"
+
+
+def test_what_a_user_names_or_is_long_is_in_a_secret() -> None:
+    assert open_env(replace(GANG, named=frozenset({"A"})), TASK) is None
+    assert open_env(GANG, replace(TASK, env=(("A", "x" * MOST_OPEN),))) is None
 
 
 def test_what_an_image_says_of_itself_is_left_to_it() -> None:

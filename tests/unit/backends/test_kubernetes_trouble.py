@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from allotment.backends.contact import Contact
@@ -25,7 +26,7 @@ from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex
 from allotment.model.quantity import GIB, MIB, Millis, Resources
 from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
-from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, KubeApi
+from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, SECRETS, KubeApi
 from tests.support.patience import PATIENCE_S
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
@@ -185,6 +186,124 @@ def test_a_pod_on_no_node_is_taken_back_at_once(world: World) -> None:
     asyncio.run(story())
 
 
+# ── a pod that begins as soon as it is made ─────────────────────────────────────────────
+
+
+def test_a_task_that_stands_alone_is_one_request(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            assert [each for each in world.api.asked if each[0] != "GET"] == [("POST", PODS)]
+            assert world.api.our_pod()["spec"]["nodeName"] == "n1"
+            world.api.finish(3)
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+def test_a_task_that_has_variables_of_its_user_is_bound_when_its_secret_is_there(
+    world: World,
+) -> None:
+    gang = msgspec.structs.replace(GANG, named=frozenset({"TOKEN"}))
+
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(gang) == {}
+            made = [each for each in world.api.asked if each[0] == "POST"]
+            assert made == [("POST", PODS), ("POST", SECRETS), ("POST", f"{world.pod}/binding")]
+
+    asyncio.run(story())
+
+
+def test_where_only_a_scheduler_may_name_nodes_a_pod_is_bound(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [403]
+            assert await backend.launch(GANG) == {}
+            assert world.asks("POST", f"{world.pod}/binding") == 1
+            world.api.says["POST", PODS] = [403, 403]
+            world.api.because = "exceeded quota"
+            other = msgspec.structs.replace(TASK, key=msgspec.structs.replace(KEY, job=8))
+            refused = await backend.launch(GANG.only((other,)))
+            assert "exceeded quota" in refused[other.key]
+
+    asyncio.run(story())
+
+
+def test_a_pod_whose_making_was_not_answered_is_found_where_it_runs(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [LOST]
+            with pytest.raises(EngineAway):
+                await backend.launch(GANG)
+        async with world.service() as backend:  # its uid was not kept
+            (known,) = await backend.observe([KEY])
+            assert known.seen is Seen.UNKNOWN, "it may run"
+            assert await backend.launch(GANG) == {}
+            assert world.asks("POST", f"{world.pod}/binding") == 0
+            world.api.finish(3)
+            await until(world.ends)
+            assert len(world.ends()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_task_whose_making_was_not_answered_is_stopped_as_one_that_runs(
+    world: World,
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [LOST]
+            with pytest.raises(EngineAway):
+                await backend.launch(GANG)
+        async with world.service() as backend:
+            await backend.stop(KEY, "TERM", Millis(5000))
+            assert world.api.graces == [5]
+            assert not world.ends(), "its devices would be given on"
+            world.api.finish(143)
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+def test_a_task_that_may_run_on_a_silent_node_has_not_ended(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [LOST]
+            with pytest.raises(EngineAway):
+                await backend.launch(GANG)
+            world.api.silence_node("n1")
+            await until(lambda: "n1" in backend._silent)
+            world.api.remove()
+            with pytest.raises(EngineAway, match="is not known"):
+                await backend.stop(KEY, "TERM", Millis(5000))
+            assert not world.ends(), "it would be run a second time"
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_may_still_be_made_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job would run elsewhere by then."""
+
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [503] * client_of.TRIES
+            with pytest.raises(EngineAway):
+                await backend.launch(GANG)
+            with pytest.raises(EngineAway, match="may still be made"):
+                await backend.stop(KEY, "TERM", Millis(5000))
+        async with world.service() as backend:
+            with pytest.raises(EngineAway, match="may still be made"):
+                await backend.stop(KEY, "TERM", Millis(5000))
+            monkeypatch.setattr(backend_of, "LATE_S", 0)
+            await backend.stop(KEY, "TERM", Millis(5000))
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
 # ── what is not known ───────────────────────────────────────────────────────────────────
 
 
@@ -325,12 +444,13 @@ def test_an_end_that_is_heard_while_a_disk_is_slow_is_what_stays(
 
     async def story() -> None:
         async with world.service() as backend:
-            launching = asyncio.create_task(backend.launch(GANG))
+            await launched_at_barrier(world, backend)
+            binding = asyncio.create_task(backend.open_barrier([KEY]))
             await until(at_disk.is_set)
             world.api.finish(3)
             await until(lambda: key_is_ending(backend))
             disk.set()
-            await launching
+            await binding
             await until(world.ends)
             await backend.stop(KEY, "TERM", Millis(5000))
             kept = Records(world.folder / "kubernetes").read(KEY)
@@ -356,7 +476,8 @@ def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not
 
     async def story() -> None:
         async with world.service() as backend:
-            launching = asyncio.create_task(backend.launch(GANG))
+            await launched_at_barrier(world, backend)
+            binding = asyncio.create_task(backend.open_barrier([KEY]))
             await until(at_disk.is_set)
             pod = world.pod
             world.api.silence_node("n1")
@@ -364,7 +485,7 @@ def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not
             world.api.remove()
             await until(lambda: KEY in backend._fenced)
             disk.set()
-            await launching
+            await binding
             await looked(world, pod)
             assert not world.ends(), "it would be run a second time"
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from secrets import token_hex
 from signal import SIGTERM
 from time import monotonic
+from typing import Any
 
 import msgspec
 import structlog
@@ -40,10 +41,12 @@ from allotment.backends.kubernetes.request import (
     LAUNCH,
     SCHEDULER,
     Place,
+    begun_on,
     binding_of,
     deletion_of,
     missing_paths,
     name_of,
+    open_env,
     pod_of,
     secret_of,
 )
@@ -82,11 +85,15 @@ log = structlog.get_logger("allot.kubernetes")
 FIRST_S = 5.0
 """How long a start waits for the first answers."""
 LOOK_EVERY_S = 1.0
+REST = 3.0
+"""Times as long as it took to look at nodes others have the time."""
 SIZES_EVERY_S, RIGHTS_EVERY_S = 2.0, 5.0
 LOG_S = 15.0
 """How long the end of a task waits for the last of its output."""
 STRAY_S = 30.0
 """How long a pod of ours may be there that no task stands behind."""
+LATE_S = 75.0
+"""For so long what nobody answered may still be carried out: API servers give up after 60 s."""
 BACK_S = 30.0
 """After a node reports again: what it still ran of pods that are gone, it has ended by then."""
 STREAMS = ("stdout", "stderr")
@@ -153,6 +160,9 @@ class KubernetesBackend:
         self._silent: dict[str, float] = {}
         """Since when a node has been silent."""
         self._strays: dict[str, float] = {}
+        self._asked_at: dict[TaskKey, float] = {}
+        """When a pod was asked for that runs once it is made, and nothing was answered."""
+        self._began = monotonic()
         self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
         self._ending: dict[TaskKey, asyncio.Task[None]] = {}
         self._over: dict[JobId, set[TaskKey]] = {}
@@ -236,12 +246,15 @@ class KubernetesBackend:
     async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
         key = task.key
         record = self._record(key)
+        at_once = record is None and not gang.at_barrier and open_env(gang, task) is not None
         if record is None:
             name, node = name_of(self._prefix, key), task.binding.node
             self._need_nodes()
             if node not in self._cluster.nodes:
                 raise BackendError(f"Kubernetes has no node {node}")
-            record = Launched(name, node, token_hex(8), log_bytes=gang.log_bytes)
+            record = Launched(
+                name, node, token_hex(8), log_bytes=gang.log_bytes, at_once=at_once
+            )
             if (refused := self._refusal(gang, key, record)) is not None:
                 await self._records.keep(key, refused)
                 self._sink(self._end_report(key, refused))
@@ -250,10 +263,12 @@ class KubernetesBackend:
         if record.exit is not None:
             return
         if not record.is_bound:
-            record = await self._make(gang, task, record)
+            record = await self._make(gang, task, record, at_once=at_once)
             if self._has_ended(key):
                 return
         self._adopt(key, record)
+        if record.is_bound:
+            self._hear_now(key, record)
         if not gang.at_barrier:
             await self._bind(key, record)
         elif not record.is_bound:
@@ -270,8 +285,14 @@ class KubernetesBackend:
             return msgspec.structs.replace(record, exit=exit_, diagnosis=told)
         return None
 
-    async def _make(self, gang: GangLaunch, task: TaskLaunch, record: Launched) -> Launched:
-        """Make a task's pod and its Secret, or find those that an earlier try made."""
+    async def _make(
+        self, gang: GangLaunch, task: TaskLaunch, record: Launched, *, at_once: bool
+    ) -> Launched:
+        """Make a task's pod and its Secret, or find those that an earlier try made.
+
+        One that begins `at_once` is made on its node, and needs no Secret. Each further try is
+        by steps, and finds it by its name.
+        """
         self._need_nodes()  # they say what its devices are called
         found = self._cluster.nodes.get(record.node)
         place = Place(
@@ -279,7 +300,13 @@ class KubernetesBackend:
             device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
         )  # fmt: skip
         document = pod_of(gang, task, record.name, record.token, place)
-        pod = await self._client.make_pod(document)
+        env = open_env(gang, task) if at_once else None
+        pod = None
+        if env is not None:
+            begun = begun_on(record.node, env, document)
+            pod = await self._made_at_once(task.key, begun)
+        if pod is None:
+            pod = await self._client.make_pod(document)
         if (pod.metadata.labels or {}).get(LAUNCH) != record.token:
             raise BackendError(
                 f"pod {record.name} in namespace {self._client.namespace} is not ours: who "
@@ -287,9 +314,32 @@ class KubernetesBackend:
             )
         uid = pod.metadata.uid
         record = msgspec.structs.replace(record, uid=uid)
-        await self._keep(task.key, record)
-        await self._client.make_secret(secret_of(gang, task, record.name, uid, record.token))
+        if pod.spec.node_name == record.node:
+            boot = self._boot_of(record.node)
+            record = msgspec.structs.replace(record, is_bound=True, boot=boot)
+            await self._keep(task.key, record)
+            self._waits.setdefault(task.key, monotonic())
+            return record
+        secret = secret_of(gang, task, record.name, uid, record.token)
+        await gather_all([self._keep(task.key, record), self._client.make_secret(secret)])
         return record
+
+    async def _made_at_once(self, key: TaskKey, document: Mapping[str, Any]) -> Pod | None:
+        """Make a pod on its node; None where only a scheduler may say where pods are."""
+        self._asked_at[key] = monotonic()
+        try:
+            pod = await self._client.make_pod(document)
+        except Denied as error:
+            self._asked_at.pop(key, None)
+            if error.status in (403, 422):
+                return None
+            raise
+        self._asked_at.pop(key, None)
+        return pod
+
+    def _boot_of(self, node: str) -> str:
+        found = self._cluster.nodes.get(node)
+        return found.status.node_info.boot_id if found is not None else ""
 
     def _adopt(self, key: TaskKey, record: Launched) -> None:
         self._live[key] = record
@@ -308,14 +358,17 @@ class KubernetesBackend:
         if record.is_bound or record.exit is not None or not record.uid:
             return
         self._need_nodes()
-        found = self._cluster.nodes.get(record.node)
-        boot = found.status.node_info.boot_id if found is not None else ""
+        boot = self._boot_of(record.node)
         if refused := await self._refused_to_bind(record):
             log.warning("a pod is not put on its node", pod=record.name, why=refused)
             why = Exit(platform_error=f"it was not put on its node: {refused}")
             await self._take_back(key, record, why)
             return
         await self._note_bound(key, record, boot)
+        self._hear_now(key, record)
+
+    def _hear_now(self, key: TaskKey, record: Launched) -> None:
+        """Hear what is known by now of a task's pod."""
         if (pod := self._cluster.pods.get(record.uid)) is not None:
             self._hear(key, pod)
 
@@ -385,8 +438,10 @@ class KubernetesBackend:
             return
         self._adopt(key, record)
         if not record.uid:
-            await self._never_made(key, record)
-            return
+            found = await self._sought(key, record)
+            if found is None:
+                return
+            record = found
         if not record.is_bound:
             record = await self._as_it_is(key, record)
         if not record.is_bound:
@@ -400,16 +455,25 @@ class KubernetesBackend:
         await self._signal(record, signal.removeprefix("SIG"))
         self._overdue[key] = monotonic() + grace_ms / 1000
 
-    async def _never_made(self, key: TaskKey, record: Launched) -> None:
-        """End a task whose pod was asked for and never heard of."""
+    async def _sought(self, key: TaskKey, record: Launched) -> Launched | None:
+        """Look for the pod of a task that was asked for and never heard of; its task is over
+        where there is none. Raises EngineAway where that does not say so."""
         pod = await self._client.pod(record.name)
         if pod is not None and (pod.metadata.labels or {}).get(LAUNCH) == record.token:
             record = msgspec.structs.replace(record, uid=pod.metadata.uid)
             await self._keep(key, record)
             self._adopt(key, record)
-            await self._take_back(key, record, Exit(signal=SIGTERM))
-            return
+            return record
+        if record.at_once and not self._is_certain(record.node):
+            raise EngineAway(
+                f"node {record.node} is silent: whether it runs pod {record.name} is not known"
+            )
+        if record.at_once and monotonic() - self._asked_at.get(key, self._began) < LATE_S:
+            raise EngineAway(
+                f"pod {record.name} was asked for, and may still be made: nothing was answered"
+            )
         self._end(key, Exit(signal=SIGTERM))
+        return None
 
     async def _delete(self, record: Launched, grace_s: int) -> bool:
         return await self._client.delete_pod(record.name, deletion_of(record.uid, grace_s))
@@ -439,10 +503,13 @@ class KubernetesBackend:
         found = self._guests.observe(keys)
         for key in keys:
             record = self._record(key)
-            if record is None or not (record.uid or record.exit):
-                continue  # Launched again, its pod is found by its name.
+            if record is None:
+                continue
             if record.exit is not None:
                 found.append(self._end_report(key, record))
+                continue
+            if not record.uid:  # launched or stopped again, its pod is found by its name
+                found.append(TaskReport(key, Seen.UNKNOWN, engine_job=record.name))
                 continue
             self._adopt(key, record)
             found.append(self._now(key, record))
@@ -561,7 +628,9 @@ class KubernetesBackend:
     async def _on_news(self) -> None:
         await self._news.wait()
         self._news.clear()
+        began = monotonic()
         self._look_at_nodes()
+        await asyncio.sleep(REST * (monotonic() - began))
 
     def _look_at_nodes(self) -> None:
         """Report what is new of nodes: all of it where other nodes are in force than before."""
@@ -790,7 +859,9 @@ class KubernetesBackend:
         follow = self._follows.pop(key, None)
         if follow is not None:
             follow[1].cancel()
-        for known in (self._told, self._waits, self._overdue, self._fenced, self._ending):
+        for known in (
+            self._told, self._waits, self._overdue, self._fenced, self._ending, self._asked_at,
+        ):  # fmt: skip
             known.pop(key, None)
 
     # ── looking ─────────────────────────────────────────────────────────────────────────

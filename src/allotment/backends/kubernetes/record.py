@@ -31,6 +31,8 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     boot: str = ""
     """Which start of its node that was."""
     log_bytes: int = 0
+    at_once: bool = False
+    """Whether its pod was asked for on its node: from then on it may run."""
     cause: StopCause | None = None
     """For what it was told to stop."""
     is_stopped: bool = False
@@ -43,6 +45,8 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._jobs = set(self.jobs())
+        """Those of which there may be anything: of all others no file is looked for."""
         self._writing: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
         """What is kept of a task is written in the order in which it was told."""
 
@@ -69,6 +73,8 @@ class Records:
 
     def read(self, key: TaskKey) -> Launched | None:
         """Return what is kept of a task; None for nothing. Raises BackendError."""
+        if key.job not in self._jobs:
+            return None
         path = self.folder(key) / "record.json"
         try:
             return msgspec.json.decode(path.read_bytes(), type=Launched)
@@ -83,6 +89,7 @@ class Records:
 
         In a thread: a disk takes its time, and many tasks can wait for it together.
         """
+        self._jobs.add(key.job)
         async with self._writing.setdefault(key, asyncio.Lock()):
             await asyncio.to_thread(self._write, key, record)
 

@@ -57,6 +57,27 @@ def secret_of(
     }
 
 
+MOST_OPEN = 8192
+"""Letters: an environment that is longer would make each word about its pod long."""
+
+
+def open_env(gang: GangLaunch, task: TaskLaunch) -> dict[str, str] | None:
+    """Return the variables of a task where it needs no Secret for them: none is its user's."""
+    env = _env(gang, task)
+    size = sum(len(name) + len(value) for name, value in env.items())
+    return env if not gang.named and size <= MOST_OPEN else None
+
+
+def begun_on(node: str, env: Mapping[str, str], pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod that begins as soon as it is made: on its node, with its variables."""
+    spec: dict[str, Any] = pod["spec"]
+    first, *others = spec["containers"]
+    named = [{"name": name, "value": _escaped(value)} for name, value in env.items()]
+    first = {**first, "env": [*named, *first["env"]]}
+    del first["envFrom"]
+    return {**pod, "spec": {**spec, "nodeName": node, "containers": [first, *others]}}
+
+
 def _env(gang: GangLaunch, task: TaskLaunch) -> dict[str, str]:
     """Return the variables of a task: what an image says better is left to it."""
     hidden = VISIBLE | (OF_IMAGE - gang.named)
