@@ -26,16 +26,24 @@ class Index:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/simple"
 
-    def wheel(
-        self, name: str, version: str, source: str, more: str = "", text: str = "evil"
+    def wheel(  # noqa: PLR0917 - a wheel is made of these
+        self,
+        name: str,
+        version: str,
+        source: str,
+        more: str = "",
+        text: str = "evil",
+        tag: str = "py3-none-any",
+        needs: str = "",
     ) -> None:
         """Add a wheel with one module; `more` is the name of a further file with `text`."""
         info = f"{name}-{version}.dist-info"
         files = {
             f"{name}.py": source,
-            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            + (f"Requires-Dist: {needs}\n" if needs else ""),
             f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\n"
-            "Root-Is-Purelib: true\nTag: py3-none-any\n",
+            f"Root-Is-Purelib: true\nTag: {tag}\n",
         }
         if more:
             files[more] = text
@@ -48,9 +56,13 @@ class Index:
         with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
             for path, data in files.items():
                 archive.writestr(path, data)
-        wheel = f"{name}-{version}-py3-none-any.whl"
+        wheel = f"{name}-{version}-{tag}.whl"
         self.files[wheel] = made.getvalue()
         self.files[f"{wheel}.metadata"] = files[f"{info}/METADATA"].encode()
+
+    def digest(self, name: str, version: str, tag: str = "py3-none-any") -> str:
+        """Return the digest of a wheel, as locks have it."""
+        return _digest(self.files[f"{name}-{version}-{tag}.whl"])
 
     def source(self, name: str, version: str, setup: str) -> None:
         """Add a source distribution, whose setup.py would be run."""

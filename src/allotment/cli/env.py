@@ -7,7 +7,7 @@ import typer
 
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
-from allotment.cli.prepare import read_requirements
+from allotment.cli.packages import read_packages
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless
 from allotment.client import Client
@@ -48,24 +48,39 @@ def ls(state: State = "", as_json: AsJson = False) -> None:
 def _row(one: EnvironmentRow) -> tuple[str, ...]:
     return (
         one.key[:_SHORT],
-        one.python,
+        _python(one),
         harmless(", ".join(one.requirements)),
         str(len(one.packages)),
         show_bytes(one.bytes),
     )
 
 
+def _python(one: EnvironmentRow) -> str:
+    """Write which Python it is for: of an image, with its C library."""
+    return f"{one.python} ({one.platform})" if one.platform else one.python
+
+
 @env.command(context_settings=HELP)
 def build(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A requirements file.")],
-    python: Annotated[str, typer.Option("--python", metavar="VERSION")] = "",
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A requirements file, or pyproject.toml beside its uv.lock."
+        ),
+    ],
+    python: Annotated[
+        str, typer.Option("--python", metavar="VERSION", help="3.11, or >=3.10,<3.13.")
+    ] = "",
+    image: Annotated[
+        str, typer.Option("--image", metavar="IMAGE", help="For the Python of this image.")
+    ] = "",
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
     """Build an environment ahead, so that no job waits for it."""
-    lines = read_requirements(file)
+    python, lines = read_packages(file, python)
     with Client(state=state) as client:
-        found = client.build_environment(lines, python)
+        found = client.build_environment(lines, python, image)
     if as_json:
         say_json(found)
     else:
@@ -82,7 +97,7 @@ def show(key: Key, state: State = "", as_json: AsJson = False) -> None:
     if as_json:
         say_json(found[0])
         return
-    say(f"{found[0].key}  Python {found[0].python}, {show_bytes(found[0].bytes)}")
+    say(f"{found[0].key}  Python {_python(found[0])}, {show_bytes(found[0].bytes)}")
     for package in found[0].packages:
         say(f"  {package}")
 

@@ -12,9 +12,9 @@ from typing import cast
 import msgspec
 
 from allotment.cli.output import Failed
+from allotment.cli.packages import read_packages
 from allotment.model.errors import Problem
 from allotment.model.spec import JobSpec
-from allotment.service.environments.requirements import lines_of
 from allotment.wire.indices import write_indices
 from allotment.wire.job import BatchWish, Form, JobFile, apply_set, job_to_wire, read_job
 from allotment.wire.tree import Plain
@@ -75,24 +75,13 @@ def prepare(  # noqa: PLR0913, PLR0917 - all that a job file is made ready from
 
 
 def with_requirements(spec: JobSpec, folder: Path) -> JobSpec:
-    """Return the spec with the lines of the requirements file that it names."""
+    """Return the spec with the requirements in the file that it names."""
     asked = spec.environment
     if asked is None or not asked.file:
         return spec
-    lines = read_requirements(folder / Path(asked.file).expanduser())
-    read = msgspec.structs.replace(asked, file="", requirements=lines)
+    python, lines = read_packages(folder / Path(asked.file).expanduser(), asked.python)
+    read = msgspec.structs.replace(asked, file="", requirements=lines, python=python)
     return msgspec.structs.replace(spec, environment=read)
-
-
-def read_requirements(file: Path) -> tuple[str, ...]:
-    """Read a requirements file. Raises Failed."""
-    try:
-        return lines_of(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        why = (getattr(error, "strerror", "") or "it is no text").lower()
-        raise Failed(
-            f"The requirements in {file} cannot be read: {why}.", "Name a text file."
-        ) from error
 
 
 def _more_jobs(job: JobFile, grid: Mapping[str, object] | None) -> dict[str, Plain]:

@@ -16,7 +16,7 @@ from allotment.cli.job_json import as_object
 from allotment.cli.options import AsJson, Raw, StateFolder, complete_tenant
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
-from allotment.cli.prepare import read_requirements
+from allotment.cli.packages import read_packages
 from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.taking import CodeFolder, below, with_code
 from allotment.client import Client, Refused
@@ -101,7 +101,10 @@ def run(  # noqa: PLR0913 - one argument an option
     requirements: Annotated[
         Path | None,
         typer.Option(
-            "--requirements", "-r", metavar="FILE", help="Run with the packages that it lists."
+            "--requirements",
+            "-r",
+            metavar="FILE",
+            help="Run with the packages that it lists; pyproject.toml: with those of its lock.",
         ),
     ] = None,
     python: Annotated[
@@ -296,8 +299,10 @@ def environment_of(requirements: Path | None, python: str) -> dict[str, object]:
     """Write the packages that are asked for."""
     if requirements is None and not python:
         return {}
-    lines = list(read_requirements(requirements)) if requirements else []
-    return {"environment": {"python": python, "requirements": lines}}
+    lines: Sequence[str] = ()
+    if requirements:
+        python, lines = read_packages(requirements, python)
+    return {"environment": {"python": python, "requirements": list(lines)}}
 
 
 def data_of(words: Sequence[str]) -> str | dict[str, object]:

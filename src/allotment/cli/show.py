@@ -198,6 +198,8 @@ def packages_words(job: JobView) -> str:
     told = cast("dict[str, object]", asked)
     lines = cast("list[str]", told.get("requirements") or [])
     words = ", ".join(lines) if len(lines) <= SHORT else f"{len(lines)} requirements"
+    if told.get("lock"):
+        words = f"locked, {words}"
     return harmless(f"Python {told.get('python', '')}: {words} ({told.get('key', '')})")
 
 

@@ -516,10 +516,10 @@ class Client:
         return decode(self._get("/v1/environments"), list[EnvironmentRow])
 
     def build_environment(
-        self, requirements: Sequence[str], python: str = ""
+        self, requirements: Sequence[str], python: str = "", image: str = ""
     ) -> EnvironmentRow:
-        """Build an environment ahead; return when it is there."""
-        wish = {"python": python, "requirements": list(requirements)}
+        """Build an environment ahead, with `image` for its Python; return when it is there."""
+        wish = {"python": python, "requirements": list(requirements), "image": image}
         while True:
             reply = self._send("POST", "/v1/environments:build", wish)
             if (found := decode(reply, EnvironmentRow)).bytes:

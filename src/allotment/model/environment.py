@@ -1,4 +1,4 @@
-"""The Python packages that a job asks for, without an image."""
+"""The Python packages that a job asks for."""
 
 import msgspec
 
@@ -9,5 +9,7 @@ class Environment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     python: str = ""
     requirements: tuple[str, ...] = ()
     key: str = ""
+    lock: str = ""
+    """The digest of the lock that they are, whose hashes are not kept here."""
     file: str = ""
     """The file that has the requirements, until its user's client has read it."""

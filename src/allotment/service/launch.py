@@ -141,6 +141,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         mpi=spec.mpi,
         phases=phases,
         data=data,
+        packages=_packages(spec, folders),
     )
 
 

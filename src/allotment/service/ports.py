@@ -256,6 +256,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """What of its start came before, with times."""
     data: tuple[DataMount, ...] = ()
     """The datasets that its tasks find by their names."""
+    packages: str = ""
+    """The folder of its environment: its programs are found before those of an image."""
 
     def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
         """Return the same launch with just some of its tasks."""
@@ -500,6 +502,29 @@ class Imaging(Protocol):
         ...
 
     async def remove_image(self, image: str) -> None: ...
+
+
+class ImagePython(msgspec.Struct, frozen=True):
+    """A Python that an image has."""
+
+    version: str
+    """Without its last part: 3.12."""
+    program: str
+    """Its path in the image, without links."""
+    libc: str
+    """musl, or the version of glibc: 2.36."""
+
+
+@runtime_checkable
+class LookingInside(Protocol):
+    """An ability of some backends: tell what an image has. Nothing of it is run for that."""
+
+    async def pythons_in(self, wish: ImageWish) -> Sequence[ImagePython]:
+        """Return an image's Pythons, the one first that its PATH finds. Raises Rejected.
+
+        The image is fetched if need be; what takes long is refused, and goes on.
+        """
+        ...
 
 
 @runtime_checkable

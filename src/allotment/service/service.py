@@ -17,6 +17,7 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.engines import Ability
+from allotment.model.environment import Environment
 from allotment.model.errors import Code as Why
 from allotment.model.errors import InvariantViolated, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId, NodeId
@@ -43,6 +44,7 @@ from allotment.service.committer import uncertain_submission
 from allotment.service.data.datasets import SWEEP_EVERY_S as DATA_SWEEP_EVERY_S
 from allotment.service.depending import Depending
 from allotment.service.environments import environments
+from allotment.service.environments.view import EnvironmentRow, EnvironmentWish
 from allotment.service.estimate_view import StartEstimate
 from allotment.service.estimating import Estimating
 from allotment.service.event_feed import EventFeed, FeedEvent, seen
@@ -345,6 +347,12 @@ class Service:
         spec = await self.code.settled(spec, owner)
         spec = await self.pipeline.uses.settled(spec, owner)
         return await self.environments.settled(spec, owner)
+
+    async def build_environment(self, wish: EnvironmentWish, actor: Actor) -> EnvironmentRow:
+        """Build an environment ahead, for the machine or for an image. Raises Rejected."""
+        asked = Environment(wish.python, wish.requirements)
+        spec = JobSpec("x", tenant="", roles=(), image=wish.image, environment=asked)
+        return await self.environments.build(await self.images.settled(spec, actor), actor)
 
     async def dry_run(self, command: c.SubmitJob, actor: Actor) -> StartEstimate:
         """Return whether, where and when a job would start. Raises Rejected."""

@@ -354,6 +354,7 @@ def _environment(shape: EnvironmentShape) -> Environment:
         python=shape.python,
         requirements=() if isinstance(named, str) else tuple(named),
         key=shape.key,
+        lock=shape.lock,
         file=named if isinstance(named, str) else "",
     )
 

@@ -335,6 +335,8 @@ class EnvironmentShape(Shape):
     """The lines, or a file that has them."""
     key: Line = ""
     """What they were resolved to, once they were."""
+    lock: Line = ""
+    """The digest of the lock that they were read from, once they were."""
 
 
 class AlternativeShape(Shape):

@@ -163,7 +163,7 @@ def _used(use: DataUse) -> Plain:
 
 def _environment(asked: Environment) -> Written:
     lines: Plain = asked.file or list(asked.requirements)
-    return _unless(python=asked.python, requirements=lines, key=asked.key)
+    return _unless(python=asked.python, requirements=lines, key=asked.key, lock=asked.lock)
 
 
 def _batch(batch: Batch) -> Written:

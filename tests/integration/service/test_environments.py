@@ -1,12 +1,15 @@
 """Environments of packages: a real uv, a real service of root's, and an index of our own."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from allotment.service.environments.uv import program
 from tests.support.cluster import until
 from tests.support.package_index import Index, a_package_index
 from tests.support.registry import CONFIG, USERS, Job, WithUsers, a_service
@@ -147,8 +150,111 @@ def test_what_cannot_be_is_told_at_once_in_the_resolvers_words(
     assert not ran.exists()
     status, answer = ask(service, "ann", VERSION, environment={"python": "3.99"})
     assert "No interpreter found for Python 3.99" in answer["detail"]
-    status, answer = ask(service, "ann", VERSION, "framework", image="busybox")
-    assert status >= 400
+
+
+def test_a_lock_is_all_there_is(service: WithUsers, index: Index) -> None:
+    index.wheel("needing", "1.0", "import framework\n", needs="framework")
+    index.wheel("framework", "2.1", "version = '2.1'\n")
+    one, other = locked(index, "framework", "1.0"), locked(index, "needing", "1.0")
+    status, answer = ask(service, "ann", VERSION, other, one)
+    assert status == 201, answer
+    job = finished(service, answer["id"])
+    assert job.output.split()[0] == "1.0"
+    kept = job.view["spec"]["environment"]
+    assert kept["requirements"] == ["needing==1.0", "framework==1.0"]
+    assert kept["lock"].startswith("sha256:")
+    again = service.ask_as("ann", "POST", "/v1/jobs", job.view["spec"])
+    assert again[0] == 201, again
+    assert service.get(f"/v1/jobs/{again[1]['id']}")["spec"]["environment"] == kept
+    # Nobody else can have what only its key and its names tell of.
+    status, answer = ask(service, "ben", VERSION, environment=kept)
+    assert status == 409, answer
+    assert "locked to is not kept any more" in answer["detail"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (["needing==1.0"], "no trusted hash was provided for: `framework`"),
+        (["needing==1.0", "framework"], "must have their versions pinned"),
+        (
+            ["framework==1.0 --hash=sha256:" + "0" * 64],
+            "the index has framework==1.0 in other bytes",
+        ),
+    ],
+)
+def test_a_lock_that_is_not_whole_or_not_true_is_refused(
+    service: WithUsers, index: Index, lines: list[str], told: str
+) -> None:
+    index.wheel("needing", "1.0", "import framework\n", needs="framework")
+    lines = [
+        locked(index, *line.split("==")) if "-" not in line and "==" in line else line
+        for line in lines
+    ]
+    status, answer = ask(service, "ann", VERSION, *lines)
+    assert status == 422, answer
+    assert told in answer["detail"]
+
+
+def locked(index: Index, name: str, version: str) -> str:
+    """Write a requirement as a lock does."""
+    return f"{name}=={version} --hash=sha256:{index.digest(name, version)}"
+
+
+PROJECT = """
+[project]
+name = "mine"
+version = "1"
+requires-python = ">=3.10"
+dependencies = ["needing"]
+"""
+
+
+def test_the_lock_of_a_project_is_read_by_uv(
+    service: WithUsers, index: Index, reachable: Path
+) -> None:
+    index.wheel("needing", "1.0", "import framework\n", needs="framework<2")
+    project = reachable / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(PROJECT)
+    env = {"UV_DEFAULT_INDEX": index.url, "UV_CACHE_DIR": str(reachable / "cache")}
+    words = [program(), "lock", "--project", str(project)]
+    subprocess.run(words, env={**os.environ, **env}, check=True, capture_output=True)
+    index.wheel("framework", "1.1", "version = '1.1'\n")
+    (project / "job.yaml").write_text(
+        f"name: j\ntenant: ann\ncommand: {VERSION!r}\n"
+        "environment: {requirements: uv.lock}\nresources: {cpu: 0.1, memory: 64MiB}\n"
+    )
+    ran = service.allot("submit", "-f", str(project / "job.yaml"), env=env)
+    assert ran.stdout.startswith("1.0 "), ran.stderr
+    assert "locked, framework==1.0, needing==1.0" in service.allot("show", "last").stdout
+    (project / "pyproject.toml").write_text(PROJECT.replace("needing", "framework"))
+    ran = service.allot("submit", str(project / "job.yaml"), env=env)
+    assert ran.returncode == 1
+    assert "needs to be updated" in ran.stderr
+    assert not (service.state / "tasks/2").exists()
+
+
+def test_a_lock_with_sources_of_its_own_is_refused(
+    service: WithUsers, index: Index, reachable: Path
+) -> None:
+    project, package = reachable / "project", reachable / "package"
+    for folder, name, rest in (
+        (project, "mine", '\n[tool.uv.sources]\nneeding = {path = "../package"}\n'),
+        (package, "needing", ""),
+    ):
+        folder.mkdir()
+        text = PROJECT.replace("mine", name)
+        needs = '["needing"]' if rest else "[]"
+        (folder / "pyproject.toml").write_text(text.replace('["needing"]', needs) + rest)
+    env = {"UV_DEFAULT_INDEX": index.url, "UV_CACHE_DIR": str(reachable / "cache")}
+    words = [program(), "lock", "--project", str(project)]
+    subprocess.run(words, env={**os.environ, **env}, check=True, capture_output=True)
+    ran = service.allot(
+        "run", "--tenant", "ann", "-r", str(project / "pyproject.toml"), "true", env=env
+    )
+    assert ran.returncode == 1
+    assert "paths and addresses are not taken" in ran.stderr
 
 
 def test_a_package_that_leads_out_of_its_place_is_refused_or_harmless(

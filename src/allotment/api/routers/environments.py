@@ -38,7 +38,7 @@ async def build_environment(request: Request, service: TheService, caller: Calle
     """
     body = await read_body(request.scope["headers"], request.receive)
     wish = decode(body, EnvironmentWish)
-    return reply(await service.environments.build(wish.python, wish.requirements, caller))
+    return reply(await service.build_environment(wish, caller))
 
 
 @router.post(

@@ -46,6 +46,7 @@ from allotment.service.isolated import isolated
 from allotment.service.ports import (
     DeviceUse,
     GangLaunch,
+    ImagePython,
     ImageWish,
     LogChunk,
     Refused,
@@ -175,7 +176,7 @@ class LocalBackend:
             self._unstarted.pop(task.key, None)
             self._live.add(task.key)
             made = self._translate(gang, task)
-            work = self._bring_image(task.key, made, gang.image_wish, gang.named)
+            work = self._bring_image(task.key, made, gang.image_wish, gang)
             self._preparing[task.key] = asyncio.get_running_loop().create_task(work)
             # Now it has begun: of what is cancelled before that, nothing runs, not its end.
             await asyncio.sleep(0)
@@ -192,14 +193,15 @@ class LocalBackend:
             self._look_at(key)
 
     async def _bring_image(
-        self, key: TaskKey, made: Request, wish: ImageWish, named: frozenset[str]
+        self, key: TaskKey, made: Request, wish: ImageWish, gang: GangLaunch
     ) -> None:
         """Have an image there, and start its task; what keeps it from that is told."""
         try:
             ready = await self._store().ready(wish)
             self._launching.add(key)
             self._held[key] = ready.hold
-            await self._start(with_image(made, wish, ready, named), key)
+            made = with_image(made, wish, ready, gang.named, gang.packages)
+            await self._start(made, key)
         except asyncio.CancelledError:
             if key in self._stopped:
                 self._never_started(key, Exit(signal=signal.SIGTERM), None)
@@ -325,6 +327,9 @@ class LocalBackend:
 
     async def warm_image(self, wish: ImageWish) -> ImageView:
         return await self._store().warm(wish)
+
+    async def pythons_in(self, wish: ImageWish) -> Sequence[ImagePython]:
+        return await self._store().pythons_in(wish)
 
     async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
         return await self._store().rows(uid)

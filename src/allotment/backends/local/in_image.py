@@ -13,12 +13,13 @@ OF_ANYBODY = frozenset({"PATH", "SHELL", "LANG"})
 
 
 def with_image(
-    request: Request, wish: ImageWish, ready: Ready, named: frozenset[str]
+    request: Request, wish: ImageWish, ready: Ready, named: frozenset[str], packages: str
 ) -> Request:
     """Return a request that runs in an image.
 
     The job's command takes the place of the image's entry point and command together. Its
-    variables win over the image's, but for what every task gets.
+    variables win over the image's, but for what every task gets. `packages` is the folder of an
+    environment: its programs come before the image's.
     """
     image = ready.image
     uid = wish.identity.uid if wish.identity is not None else os.geteuid()
@@ -27,6 +28,8 @@ def with_image(
     own = dict(word.split("=", 1) for word in image.env if word.find("=") > 0)
     wins = {name: given[name] for name in given if name in named or name not in OF_ANYBODY}
     env = {**given, **own, **wins}
+    if packages and "PATH" in own and "PATH" not in named:
+        env["PATH"] = f"{packages}/bin:{own['PATH']}"
     return {
         **request,
         "env": env,

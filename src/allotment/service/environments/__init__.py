@@ -1,7 +1,9 @@
-"""Environments without an image: packages resolved once, built once, and read by many.
+"""Environments: packages resolved once, built once, and read by many.
 
 requirements.py   what a requirement may be; pure
 uv.py             runs the resolver and the installer, as a user of its own
+target.py         for which Python, of the machine or of an image; pure
+for_image.py      turns what uv made to the Python of an image
 measuring.py      how large a folder is while it is being filled
 store.py          where environments lie
 environments.py   the use cases

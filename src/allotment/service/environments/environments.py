@@ -22,13 +22,25 @@ from allotment.model.ids import Actor
 from allotment.model.quantity import Instant, Millis, show_bytes
 from allotment.model.spec import JobSpec
 from allotment.rights.removing import remove
+from allotment.rights.user import rights_of
 from allotment.service.access import is_admin, may_administer
+from allotment.service.environments.for_image import turn
 from allotment.service.environments.measuring import size_below
-from allotment.service.environments.requirements import is_python, plain, trouble_of
+from allotment.service.environments.requirements import (
+    is_lock,
+    is_python,
+    plain,
+    trouble_of,
+    unlike,
+    without_hashes,
+)
 from allotment.service.environments.store import EnvironmentStore, Known
-from allotment.service.environments.uv import Failed, Uv
+from allotment.service.environments.target import ANY, Target, in_image
+from allotment.service.environments.uv import BUILDER, Failed, Uv
 from allotment.service.environments.view import EnvironmentRow
-from allotment.service.ports import Backend
+from allotment.service.host_accounts import HostAccounts
+from allotment.service.launch import image_wish
+from allotment.service.ports import Backend, Identity, LookingInside
 from allotment.service.threads import Threads
 
 RESOLVING_S: Final = 60.0
@@ -50,6 +62,7 @@ _MOST_BELIEVED: Final = 16 << 20
 _UNREACHED: Final = "error sending request"
 """What uv says where there is no connection to an index."""
 _WHEELS: Final = ("--only-binary", ":all:")
+_BUILDER: Final = Identity(BUILDER, BUILDER, ())
 
 
 class Environments:
@@ -63,7 +76,8 @@ class Environments:
         self._resolving = Threads("resolver", each=2, total=4)
         self._reading = Threads("environments", each=2, total=4)
         self._building: dict[str, asyncio.Task[None]] = {}
-        self._believed: dict[tuple[str, tuple[str, ...]], tuple[float, Known]] = {}
+        self._believed: dict[tuple[Environment, Target | None], tuple[float, Known]] = {}
+        self._accounts = HostAccounts()
         self._turn = asyncio.Semaphore(BUILDS)
 
     async def start(self) -> None:
@@ -93,19 +107,43 @@ class Environments:
         asked = msgspec.structs.replace(asked, requirements=plain(asked.requirements))
         self._check(spec, asked)
         uid = _uid(owner)
-        if asked.key and await asyncio.to_thread(self._store.known, asked.key, uid):
-            return spec
-        known = await self._resolved(asked, owner)
+        target = await self._target(spec, asked, owner)
+        if asked.key:
+            before = await asyncio.to_thread(self._store.known, asked.key, uid)
+            if before is not None and _is_of(before, asked, target):
+                return spec
+        locked = is_lock(asked.requirements)
+        if asked.lock and not locked:
+            raise Rejected(
+                Code.CONFLICT,
+                "What the environment was locked to is not kept any more, or was locked for "
+                "another Python.",
+                "Submit the job with its lock again: `environment: {requirements: FILE}`.",
+            )
+        wish = Environment(asked.python, asked.requirements)
+        known = await self._resolved(wish, target, owner)
         key = await asyncio.to_thread(self._noted, known, uid)
-        fixed = Environment(known.python, asked.requirements, key)
+        lock = f"sha256:{hashlib.sha256(known.lock.encode()).hexdigest()}" if locked else ""
+        fixed = Environment(known.python, known.requirements, key, lock)
         return msgspec.structs.replace(spec, environment=fixed)
 
+    async def _target(self, spec: JobSpec, asked: Environment, owner: Actor) -> Target | None:
+        """Return which Python of its image a job gets; None without one. Raises Rejected."""
+        if not spec.image or not isinstance(self._backend, LookingInside):
+            return None
+        try:
+            wish = image_wish(spec, await self._accounts.of(owner))
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
+        found = await self._backend.pythons_in(wish)
+        return in_image(found, asked.python, platform.machine())
+
     def _check(self, spec: JobSpec, asked: Environment) -> None:
-        if self._backend.name != "local" or spec.image or spec.batch is not None:
+        if self._backend.name != "local" or spec.batch is not None:
             raise Rejected(
                 Code.NOT_SUPPORTED,
-                "An environment is built only for tasks on the service's own machine, without "
-                "an image, and for no batch script.",
+                "An environment is built only for tasks on the service's own machine, and for "
+                "no batch script.",
                 "Take `environment` out, or bring an `image` that has the packages.",
             )
         if not self._uv.is_there:
@@ -135,8 +173,8 @@ class Environments:
                 Code.BAD_SPEC, f"environment: {trouble}.", "Write name==version, one a line."
             )
 
-    async def _resolved(self, asked: Environment, owner: Actor) -> Known:
-        wish = (asked.python, asked.requirements)
+    async def _resolved(self, asked: Environment, target: Target | None, owner: Actor) -> Known:
+        wish = (asked, target)
         at, known = self._believed.get(wish, (0.0, None))
         if known is not None and time.monotonic() - at < BELIEVED_S:
             return known
@@ -168,20 +206,53 @@ class Environments:
         self._believed[wish] = (time.monotonic(), known)
         return known
 
-    def _resolve(self, python: str, requirements: Sequence[str]) -> Known:
-        version = self._uv.run(
-            ["python", "find", "--system", "--show-version", python or ">=3.9"], RESOLVING_S
-        ).strip()
-        words = (
+    def _resolve(self, asked: Environment, target: Target | None) -> Known:
+        version = self._version(ANY if target else asked.python)
+        target = target or Target(version)
+        words = ("--quiet", *_WHEELS, "--python", version, *target.words)
+        text = "\n".join(asked.requirements) + "\n"
+        lines = tuple(map(without_hashes, asked.requirements))
+        if is_lock(asked.requirements):
+            self._check_lock(asked.requirements, words)
+            lock = text
+        else:
+            lock = self._compiled(text, words)
+        return Known(
+            target.python, lines, lock, program=target.program, platform=target.platform
+        )
+
+    def _compiled(self, text: str, words: Sequence[str]) -> str:
+        """Return requirements with hashes, as the index has them. Raises Failed."""
+        compiling = (
             "pip", "compile", "-", "--generate-hashes", "--no-header", "--no-annotate",
-            "--quiet", "--no-emit-index-url", "--no-emit-find-links", *_WHEELS,
-            "--python", version,
+            "--no-emit-index-url", "--no-emit-find-links", *words,
         )  # fmt: skip
-        text = "\n".join(requirements) + "\n"
-        return Known(version, tuple(requirements), self._uv.run(words, RESOLVING_S, text))
+        return self._uv.run(compiling, RESOLVING_S, text)
+
+    def _check_lock(self, requirements: Sequence[str], words: Sequence[str]) -> None:
+        """Look whether a lock has all that is needed, and the index those bytes.
+
+        Raises Failed.
+        """
+        aside = str(self._store.root / "uv" / "nothing")
+        trying = (
+            "pip", "install", "--dry-run", "--require-hashes", "--target", aside,
+            "--requirements", "-", *words,
+        )  # fmt: skip
+        self._uv.run(trying, RESOLVING_S, "\n".join(requirements) + "\n")
+        bare = "\n".join(map(without_hashes, requirements)) + "\n"
+        offered = self._compiled(bare, ("--no-deps", *words))
+        if other := unlike(requirements, offered):
+            raise Failed(f"the index has {other} in other bytes than those of the lock")
+
+    def _version(self, python: str) -> str:
+        """Return the version of the machine's Python that fits. Raises Failed."""
+        words = ("python", "find", "--system", "--show-version", python or ANY)
+        return self._uv.run(words, RESOLVING_S).strip()
 
     def _noted(self, known: Known, uid: int) -> str:
-        parts = ("1", known.python, platform.machine(), platform.libc_ver()[1], known.lock)
+        where = (known.platform, known.program) if known.program else (platform.libc_ver()[1],)
+        parts = ("1", known.python, platform.machine(), *where, known.lock)
         text = "\0".join(parts).encode()
         key = hashlib.sha256(self._store.salt() + text).hexdigest()[:32]
         self._store.note(key, known, uid)
@@ -201,12 +272,11 @@ class Environments:
 
     # ── building ────────────────────────────────────────────────────────────────────
 
-    async def build(
-        self, python: str, requirements: tuple[str, ...], actor: Actor
-    ) -> EnvironmentRow:
-        """Build ahead; answer when it is there, or a little later. Raises Rejected."""
-        asked = Environment(python, requirements)
-        spec = JobSpec(name="x", tenant="", roles=(), environment=asked)
+    async def build(self, spec: JobSpec, actor: Actor) -> EnvironmentRow:
+        """Build ahead what a job asks for; answer when it is there, or a little later.
+
+        Raises Rejected.
+        """
         fixed = (await self.settled(spec, actor)).environment
         assert fixed is not None
         if not self._store.made(fixed.key).is_dir():
@@ -275,18 +345,20 @@ class Environments:
         watch = self._bound(folder)
         try:
             env = folder / "env"
-            self._uv.run(
-                ["venv", "--relocatable", "--python", known.python, str(env)], BUILDING_S
-            )
+            with_it = self._version(ANY) if known.program else known.python
+            self._uv.run(["venv", "--relocatable", "--python", with_it, str(env)], BUILDING_S)
             lock = folder / "lock.txt"
             lock.write_text(known.lock)
             lock.chmod(0o644)
             self._uv.run(
                 ["pip", "sync", "--require-hashes", *_WHEELS, "--allow-empty-requirements",
-                 "--python", str(env / "bin/python"), str(lock)],
+                 "--python", str(env / "bin/python"), str(lock), *_target_of(known).words],
                 BUILDING_S,
                 watch=watch,
             )  # fmt: skip
+            if known.program:
+                with rights_of(_BUILDER if os.geteuid() == 0 else None):
+                    turn(env, with_it, known.python, known.program)
             self._compile(known.python, env, watch)
             watch()
             self._store.keep(key, env, known)
@@ -296,11 +368,13 @@ class Environments:
     def _compile(self, version: str, env: Path, watch: Callable[[], None]) -> None:
         """Have modules compiled by the machine's Python, which runs nothing of theirs.
 
-        uv would have that of the environment do it, which runs each .pth file in it.
+        uv would have that of the environment do it, which runs each .pth file in it. Where the
+        machine has none of an image's version, nothing is compiled.
         """
-        python = self._uv.run(["python", "find", "--system", version], READING_S).strip()
-        aside = [python, "-I", "-S", "-m", "compileall", "-q", "-q", str(env / "lib")]
-        with contextlib.suppress(Failed):  # Some are no Python of this version; that is usual.
+        # Some modules are no Python of this version; that is usual.
+        with contextlib.suppress(Failed):
+            python = self._uv.run(["python", "find", "--system", version], READING_S).strip()
+            aside = [python, "-I", "-S", "-m", "compileall", "-q", "-q", str(env / "lib")]
             self._uv.run_as_builder(aside, BUILDING_S, watch=watch)
 
     def _bound(self, folder: Path) -> Callable[[], None]:
@@ -366,6 +440,19 @@ class Environments:
         await self._reading.run("sweep", work, BUILDING_S)
 
 
+def _target_of(known: Known) -> Target:
+    return Target(known.python, known.program, known.platform)
+
+
+def _is_of(known: Known, asked: Environment, target: Target | None) -> bool:
+    """Whether what is known of a key is what a job asks for."""
+    return (
+        known.requirements == asked.requirements
+        and known.python == asked.python
+        and _target_of(known) == (target or Target(asked.python))
+    )
+
+
 def _size(believed: tuple[float, Known]) -> int:
     known = believed[1]
     return 1000 + len(known.lock) + sum(map(len, known.requirements))
@@ -380,6 +467,7 @@ def _row(key: str, known: Known, when: float) -> EnvironmentRow:
         known.bytes,
         known.files,
         int(when * 1000),
+        known.platform,
     )
 
 

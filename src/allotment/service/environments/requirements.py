@@ -10,6 +10,8 @@ from typing import Final
 
 MOST: Final = 1000
 _LONGEST: Final = 2000
+"""Letters of a requirement, without its hashes."""
+HASH: Final = " --hash="
 _NAME: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _VERSION: Final = r"[=<>!~]=?=? ?[A-Za-z0-9.*+!_-]+"
 # No part takes what the next one may begin with: the time to look is in proportion.
@@ -19,7 +21,9 @@ _REQUIREMENT: Final = re.compile(
     r"(?: ?;[A-Za-z0-9 \"'._()<>=!~+*,-]+)?"
     r"(?: --hash=sha256:[0-9a-f]{64})*"
 )
-_PYTHON: Final = re.compile(r"3\.[0-9]{1,2}(\.[0-9]{1,2})?")
+_ALIKE: Final = str.maketrans("_.", "--")
+_CLAUSE: Final = r"(?:[<>]=?|[~=!]=)[0-9](?:\.[0-9]{1,2}){0,2}(?:\.\*)?"
+_PYTHON: Final = re.compile(rf"3\.[0-9]{{1,2}}(\.[0-9]{{1,2}})?|{_CLAUSE}(?:,{_CLAUSE}){{0,9}}")
 
 
 def lines_of(text: str) -> tuple[str, ...]:
@@ -42,7 +46,7 @@ def trouble_of(requirements: Iterable[str]) -> str:
     for line in listed:
         if line.startswith("-"):
             return f"{line[:80]!r} is an option; the index is the machine's own"
-        if len(line) > _LONGEST or not _REQUIREMENT.fullmatch(line):
+        if len(without_hashes(line)) > _LONGEST or not _REQUIREMENT.fullmatch(line):
             return (
                 f"{line[:80]!r} is no requirement by name and version (paths and addresses "
                 "are not taken)"
@@ -50,6 +54,34 @@ def trouble_of(requirements: Iterable[str]) -> str:
     return ""
 
 
+def is_lock(requirements: Iterable[str]) -> bool:
+    """Whether requirements have hashes: then they are all there is, as pip has it."""
+    return any(HASH in line for line in requirements)
+
+
+def without_hashes(line: str) -> str:
+    """Return a requirement as people read it."""
+    return line.partition(HASH)[0]
+
+
+def unlike(requirements: Iterable[str], offered: str) -> str:
+    """Return the first requirement of which an index has other bytes; '' where it has none.
+
+    `offered` has what the index has, for the requirements that count here.
+    """
+    has = {_named(line): set(line.split(HASH)[1:]) for line in lines_of(offered)}
+    for line in requirements:
+        here = has.get(_named(line))
+        if here is not None and not here.intersection(line.split(HASH)[1:]):
+            return without_hashes(line)
+    return ""
+
+
+def _named(line: str) -> str:
+    """Return the name in a requirement, as it is compared."""
+    return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower().translate(_ALIKE)
+
+
 def is_python(text: str) -> bool:
-    """Whether a text is a version of Python."""
+    """Whether a text is a version of Python, or bounds of one: >=3.10,<3.13."""
     return bool(_PYTHON.fullmatch(text))

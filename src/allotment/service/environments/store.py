@@ -38,6 +38,10 @@ class Known(msgspec.Struct, frozen=True):
     lock: str
     bytes: int = 0
     files: int = 0
+    program: str = ""
+    """Where its Python is in the images that it is for; '' for one of the machine's."""
+    platform: str = ""
+    """Which C library those have, in uv's words."""
 
     @property
     def packages(self) -> tuple[str, ...]:

@@ -175,7 +175,7 @@ class Uv:
             process.communicate()
             raise
         if process.returncode:
-            raise Failed(_short(said))
+            raise Failed(shortened(said))
         return out
 
 
@@ -208,6 +208,7 @@ def own(path: Path) -> None:
         os.chown(path, BUILDER, BUILDER, follow_symlinks=False)
 
 
-def _short(said: str) -> str:
+def shortened(said: str) -> str:
+    """Return what uv said as one line, shortened."""
     words = " ".join(said.replace("×", "").replace("╰─▶", "").replace("│", "").split())
     return words.removeprefix("error: ")[:_MOST_WORDS] or "uv ended without a word"

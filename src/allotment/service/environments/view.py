@@ -18,6 +18,8 @@ class EnvironmentRow(msgspec.Struct, frozen=True):
     files: int
     used_at: Moment
     """When a job asked for it last."""
+    platform: str = ""
+    """Of the images that it is for, in uv's words; '' where it is for none."""
 
 
 class EnvironmentNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,3 +33,4 @@ class EnvironmentWish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     requirements: tuple[str, ...]
     python: str = ""
+    image: str = ""

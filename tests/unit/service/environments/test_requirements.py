@@ -2,7 +2,15 @@
 
 import pytest
 
-from allotment.service.environments.requirements import is_python, lines_of, plain, trouble_of
+from allotment.service.environments.requirements import (
+    is_lock,
+    is_python,
+    lines_of,
+    plain,
+    trouble_of,
+    unlike,
+    without_hashes,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +43,24 @@ def test_a_file_is_read_as_pip_reads_it() -> None:
 
 
 def test_versions_of_python() -> None:
-    assert all(map(is_python, ("3.11", "3.11.2", "3.9")))
-    assert not any(map(is_python, ("2.7", "3", ">=3", "/usr/bin/python", "3.11; x")))
+    good = ("3.11", "3.11.2", "3.9", ">=3.10", ">=3.10,<4", "~=3.11.2", "!=3.12.*,>3.8")
+    assert all(map(is_python, good))
+    bad = ("2.7", "3", ">=3 ", "=3.11", "/usr/bin/python", "3.11; x", ">=3.10,", ">=3.1.1.1.1")
+    assert not any(map(is_python, bad))
+
+
+def test_a_requirement_may_have_as_many_hashes_as_a_package_has_wheels() -> None:
+    line = "numpy==2.3.4 ; python_version >= '3.11'" + f" --hash=sha256:{'0' * 64}" * 90
+    assert trouble_of([line]) == ""
+    assert is_lock(["a", line])
+    assert not is_lock(["a==1", "b"])
+    offered = (
+        f"numpy==2.3.4 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'0' * 64}\n"
+    )
+    assert unlike(["Other_one==1 --hash=sha256:2", line], offered) == ""
+    assert unlike([line], offered.replace("sha256:0", "sha256:2")) == without_hashes(line)
+    assert unlike(["a.B==1 --hash=sha256:2"], "a-b==1 --hash=sha256:3\n") == "a.B==1"
+    assert without_hashes(line) == "numpy==2.3.4 ; python_version >= '3.11'"
 
 
 def test_too_many_are_refused() -> None:

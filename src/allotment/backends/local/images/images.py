@@ -20,13 +20,14 @@ import msgspec
 from allotment.backends.local.images import store as st
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import Fetch, Found, Stopped, look
+from allotment.backends.local.images.inside import Files, pythons
 from allotment.backends.local.images.reference import BadReference, Reference, parse
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.store import Image, Store
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
 from allotment.model.errors import Code, Rejected
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
-from allotment.service.ports import ImageWish
+from allotment.service.ports import ImagePython, ImageWish
 from allotment.service.threads import Threads
 
 BELIEVED_S: Final = 300.0
@@ -192,7 +193,7 @@ class Images:
                 pull, unpack = await self._come(exact, wish)
         image, hold = held
         record = f"{st.FOLDER}/made/{st.image_name(exact)}.json"
-        layers = tuple(st.layer_name(each) for each in dict.fromkeys(reversed(image.layers)))
+        layers = st.layer_names(image)
         return Ready(image, record, layers, hold, pull, unpack)
 
     async def _hold(self, exact: Reference, uid: int) -> tuple[Image, int] | None:
@@ -274,6 +275,11 @@ class Images:
     async def warm(self, wish: ImageWish) -> ImageView:
         """Fetch an image ahead; answer when it is there, or a little later. Raises Rejected."""
         exact = msgspec.structs.replace(wish, reference=await self.resolve(wish))
+        await self._wait_for(exact)
+        return await self.inspect(exact)
+
+    async def _wait_for(self, exact: ImageWish) -> None:
+        """Fetch an image ahead, and wait for it a little. Raises Rejected."""
         warming = self._warmed(exact)
         await asyncio.wait([warming], timeout=ANSWERED_S)
         if warming.done() and not warming.cancelled():
@@ -284,7 +290,26 @@ class Images:
             except Stopped:
                 why = "The fetch was broken off."
                 raise Rejected(Code.UNAVAILABLE, why, "Try again.") from None
-        return await self.inspect(exact)
+
+    async def pythons_in(self, wish: ImageWish) -> list[ImagePython]:
+        """Return the Pythons that an image has; it is fetched if need be. Raises Rejected."""
+        exact = parse(await self.resolve(wish))
+        held = await self._hold(exact, _uid(wish))
+        if held is None:
+            await self._wait_for(msgspec.structs.replace(wish, reference=str(exact)))
+            held = await self._hold(exact, _uid(wish))
+        if held is None:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"{exact} is being fetched, and what fits its Python is known only then.",
+                "Submit it again in a while; `allot image pull IMAGE` waits until it is here.",
+            )
+        image, hold = held
+        try:
+            look = partial(pythons, Files(self._store.places(image)), _path_in(image))
+            return await self._reading.run(_uid(wish), look, PATIENCE_S)
+        finally:
+            os.close(hold)
 
     def _warmed(self, exact: ImageWish) -> "asyncio.Task[None]":
         """Begin to fetch ahead, or join what has begun. Raises Rejected.
@@ -470,6 +495,11 @@ def _digest(reference: Reference, wish: ImageWish) -> str:
 
 def _looked(exact: Reference, wish: ImageWish) -> Found:
     return look(_registry(exact, wish), exact.digest)
+
+
+def _path_in(image: Image) -> str:
+    own = dict(word.split("=", 1) for word in image.env if "=" in word)
+    return own.get("PATH", "")
 
 
 def _uid(wish: ImageWish) -> int:

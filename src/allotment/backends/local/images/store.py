@@ -60,6 +60,11 @@ def layer_name(diff_id: str) -> str:
     return diff_id.removeprefix("sha256:")[:_NAME_LETTERS]
 
 
+def layer_names(image: Image) -> tuple[str, ...]:
+    """Name the folders of an image's layers, topmost first."""
+    return tuple(layer_name(each) for each in dict.fromkeys(reversed(image.layers)))
+
+
 def image_name(reference: Reference) -> str:
     """Name the record of an image: the same bytes from another repository are another."""
     return hashlib.sha256(reference.exact.encode()).hexdigest()[:32]
@@ -186,6 +191,10 @@ class Store:
         except FileNotFoundError:
             return None
         return found if found.diff_id == diff_id else None
+
+    def places(self, image: Image) -> list[Path]:
+        """Return the folders of an image's layers, topmost first."""
+        return [self._root / "layers" / name for name in layer_names(image)]
 
     def layers(self) -> list[Layer]:
         """List the layers that are whole."""

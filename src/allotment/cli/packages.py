@@ -1,0 +1,83 @@
+"""The packages that a file asks for: requirements, or the lock of a project.
+
+A lock is read by uv, here and with the rights of whoever calls: a project may have its
+description computed, and names folders of its user's. The service gets lines with hashes.
+"""
+
+import contextlib
+import os
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from allotment.cli.output import Failed
+from allotment.service.environments.requirements import lines_of
+
+PROJECT: Final = ("pyproject.toml", "uv.lock")
+_PATIENCE_S: Final = 120.0
+
+
+def read_packages(file: Path, python: str = "") -> tuple[str, tuple[str, ...]]:
+    """Return which Python a file asks for, unless one is given, and its requirements.
+
+    Raises Failed.
+    """
+    if file.name in PROJECT:
+        return python or _python_of(file.parent), lines_of(_locked(file.parent))
+    return python, lines_of(_text(file))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = (getattr(error, "strerror", "") or "it is no text").lower()
+        raise Failed(
+            f"The requirements in {file} cannot be read: {why}.", "Name a text file."
+        ) from error
+
+
+def _python_of(folder: Path) -> str:
+    """Return the versions of Python that a project takes; '' where it does not say."""
+    import tomllib  # noqa: PLC0415 - only for locks
+
+    text = _text(folder / PROJECT[0])
+    with contextlib.suppress(tomllib.TOMLDecodeError, AttributeError):  # uv will say it.
+        project = tomllib.loads(text).get("project", {})
+        return "".join(str(project.get("requires-python", "")).split())
+    return ""
+
+
+def _locked(folder: Path) -> str:
+    """Return the lock of a project as uv writes it for pip. Raises Failed in uv's words."""
+    from allotment.service.environments.uv import program, shortened  # noqa: PLC0415 - for locks
+
+    uv = program()
+    if not uv:
+        raise Failed(
+            f"uv, which reads {folder / PROJECT[1]}, is not installed here.",
+            "pip install 'allotment[environments]'; or name a requirements file with hashes.",
+        )
+    words = ("export", "--locked", "--no-emit-workspace", "--no-header", "--no-annotate")
+    try:
+        done = subprocess.run(
+            [uv, *words, "--no-progress", "--project", str(folder.absolute())],
+            env={**os.environ, "UV_PYTHON_DOWNLOADS": "never"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=_PATIENCE_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(
+            f"uv did not read the lock in {folder} within {_PATIENCE_S:.0f} s.",
+            "Try `uv lock --check` there.",
+        ) from None
+    if done.returncode:
+        raise Failed(
+            f"The lock of {folder} cannot be used: {shortened(done.stderr)}",
+            "Those are uv's words. `uv lock` makes a lock, or brings it up to date.",
+        )
+    return done.stdout
