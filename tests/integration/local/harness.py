@@ -16,6 +16,7 @@ from typing import Any
 
 import allotment
 from allotment.backends.local.runner import claim, control, hierarchy, layout, procfs
+from allotment.backends.local.runner.hierarchy import short_hash
 from allotment.backends.local.runner.launcher import NAME
 from tests.support.patience import PATIENCE_S
 
@@ -124,6 +125,8 @@ class Runner:
         self.reports.close()
         until(lambda: not procfs.start_time(pid), "the launcher to retire")
         assert (self.state / layout.LOG).read_text() == ""
+        name = short_hash(str(self.state.resolve()))
+        assert not list(Path("/sys/fs/cgroup").glob(f"**/allotment/{name}"))
 
 
 class Task:

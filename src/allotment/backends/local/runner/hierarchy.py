@@ -1,11 +1,13 @@
 """Finds the control groups this machine offers and prepares a place for ours in them.
 
-Done once, when the launcher starts. The place is the top of what is visible: in a
-container that is the container's own group, and a log-in session that ends does not take
-the tasks with it. Where that is not writable, our own group is tried (delegation).
+Done once, when the launcher starts, and undone when it ends with nobody left. The place is
+the top of what is visible: in a container that is the container's own group, and a log-in
+session that ends does not take the tasks with it. Where that is not writable, our own group
+is tried (delegation).
 """
 
 import binascii
+import contextlib
 import errno
 import os
 from typing import Final, NamedTuple
@@ -65,6 +67,29 @@ def prepare(state_dir: str) -> Hierarchy:
         if not mount.controllers:
             return _prepare_v2(mount.path, own.get("", "/"), name)
     return first
+
+
+def give_back(place: Hierarchy, came_from: str) -> None:
+    """Leave our folder for the groups in `came_from`, a /proc/PID/cgroup, and remove it.
+
+    A folder that anybody is in stays, and is used again by the next launcher. Never raises.
+    """
+    own = own_groups(came_from)
+    for mount in find_mounts(procfs.read("/proc/self/mountinfo")):
+        for name in mount.controllers or ("",):
+            paths = list(place.bases.values()) if not name else [place.bases.get(name, "")]
+            if paths and paths[0].startswith(mount.path + "/"):
+                with contextlib.suppress(OSError):
+                    write(f"{mount.path}{own.get(name, '/').rstrip('/')}/cgroup.procs", 0)
+                    _remove_dirs(
+                        f"{paths[0]}/{RUNNER}", f"{paths[0]}/{SHARED_DEVICES}", paths[0]
+                    )
+
+
+def _remove_dirs(*paths: str) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
 
 
 def short_hash(path: str) -> str:

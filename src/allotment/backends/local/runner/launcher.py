@@ -20,8 +20,8 @@ import sys
 from collections.abc import Callable
 from typing import Final, NoReturn
 
-from allotment.backends.local.runner import host as host_facts
 from allotment.backends.local.runner import (
+    hierarchy,
     layout,
     libc,
     procfs,
@@ -33,6 +33,7 @@ from allotment.backends.local.runner import (
     warmup,
     watchdog,
 )
+from allotment.backends.local.runner import host as host_facts
 from allotment.backends.local.runner.claim import Claim
 from allotment.backends.local.runner.protocol import LONGEST_LINE_BYTES, Server, live_keys
 from allotment.backends.local.runner.schema import Request
@@ -107,6 +108,18 @@ def _take_folder(state_dir: str) -> int:
     return lock
 
 
+def _has_no_other() -> bool:
+    """Whether no other launcher is in our folder, nor comes to it before we have ended."""
+    try:
+        lock = os.open(layout.LOCK, os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except FileNotFoundError:
+        return True  # The folder is gone.
+    return True
+
+
 def _serve(state_dir: str, lock: int, told: int) -> NoReturn:
     try:
         _redirect()
@@ -118,6 +131,7 @@ def _serve(state_dir: str, lock: int, told: int) -> NoReturn:
         os._exit(1)
     try:
         launcher.run()
+        launcher.clear_away()
     except BaseException:  # noqa: BLE001 - the last line before the process ends
         record.note_fault()
         os._exit(1)
@@ -145,6 +159,7 @@ class Launcher:
             signal.signal(signum, _do_nothing)
         self._lock = lock
         _limit_core_dumps()
+        self._came_from = procfs.read("/proc/self/cgroup")
         self._host = host_facts.look(state_dir)
         self._host.hierarchy.group("", []).leave()
         self._server = Server(self._host, self._launch)
@@ -207,6 +222,11 @@ class Launcher:
         self._listener = None
         os.unlink(layout.SOCKET)
         os.close(self._lock)
+
+    def clear_away(self) -> None:
+        """Remove our control groups, unless a task or another launcher uses them."""
+        if self._listener is not None or _has_no_other():
+            hierarchy.give_back(self._host.hierarchy, self._came_from)
 
     # ── requests ────────────────────────────────────────────────────────────────────
 
