@@ -4,8 +4,9 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -46,7 +47,13 @@ SCRIPTS = {
 """By the engine that runs a task."""
 ROUTED = ("routed to here", "routed to gpus")
 """A router of a local engine and one of Slurm, and which of them is to run the tasks."""
-NODES = [Node(NodeId(n), f"n{n}", 4000, 2000 * MIB, 0, address="127.0.0.1") for n in (1, 2)]
+COUNT, GPUS = 4, 8
+NODES = [
+    Node(NodeId(n), f"n{n}", 4000, 2000 * MIB, 0, address="127.0.0.1")
+    for n in range(1, COUNT + 1)
+]
+"""Of Slurm; a Kubernetes has the first two of them."""
+OF_KUBERNETES = NODES[:2]
 
 
 class Driver:
@@ -68,12 +75,13 @@ class Driver:
             self._news.set()
 
     def gang(self, *scripts: str, job: int = 1, at_barrier: bool = False) -> GangLaunch:
-        """Describe a gang of a task for each script, in turn on both nodes."""
+        """Describe a gang of a task for each script, in turn on all nodes."""
+        nodes = OF_KUBERNETES if self.engine == "kubernetes" else NODES
         tasks = tuple(
             TaskLaunch(
                 key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
                 name=f"main.{index}",
-                binding=Binding(f"n{1 + index % 2}", engine=self.engine),
+                binding=Binding(nodes[index % len(nodes)].name, engine=self.engine),
                 argv=("/bin/sh", "-c", self.scripts.get(script, script)),
                 env=(("PATH", "/usr/bin:/bin"),),
                 resources=Resources(cpu_milli=100, memory=64 * MIB),
@@ -100,6 +108,15 @@ class Driver:
         gang = self.gang(script, job=job)
         assert await self.backend.launch(gang) == {}
         return gang.tasks[0].key
+
+    async def order(self, call: Callable[[], Awaitable[None]]) -> None:
+        """Give an order until it is heard, as the service does."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(EngineAway):
+                    await call()
+                    return
+                await asyncio.sleep(0.05)
 
     async def until(self, check: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -144,7 +161,7 @@ def new_backend(name: str, folder: Path) -> Backend:
             return SlurmBackend(folder, "main", lambda: NODES, setup)
         case "kubernetes":
             setup = EngineSetup("kubernetes", EngineType.KUBERNETES, image=IMAGE)
-            return KubernetesBackend(folder, setup, lambda: NODES)
+            return KubernetesBackend(folder, setup, lambda: OF_KUBERNETES)
         case "pilot":
             return PilotBackend(folder, "main", lambda: NODES)
         case _ if name in ROUTED:
@@ -157,7 +174,8 @@ def new_backend(name: str, folder: Path) -> Backend:
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Slurm]:
-    with a_slurm(rest=shutil.which("slurmrestd") is not None) as running:
+    has_rest = shutil.which("slurmrestd") is not None
+    with a_slurm(COUNT, GPUS, rest=has_rest) as running:
         yield running
 
 
@@ -228,7 +246,7 @@ def test_launching_again_starts_nothing(name: str) -> None:
 def test_a_gang_waits_at_the_barrier(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            gang = driver.gang("ok", "ok", "ok", at_barrier=True)
+            gang = driver.gang(*["ok"] * (COUNT + 1), at_barrier=True)
             keys = [task.key for task in gang.tasks]
             assert await driver.backend.launch(gang) == {}
             for key in keys:
@@ -323,14 +341,14 @@ def test_the_highest_job_is_known(name: str) -> None:
 def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
-            script = "fake 1" if name == "fake" else "sleep 1"
+            script = "fake 2" if name == "fake" else "sleep 2"
             key = await driver.launch(script)
             await driver.until_seen(key, Seen.RUNNING)
-            await driver.backend.freeze(key)
+            await driver.order(partial(driver.backend.freeze, key))
             with pytest.raises(TimeoutError):
-                async with asyncio.timeout(1.2):
+                async with asyncio.timeout(2.2):
                     await driver.until(lambda: Seen.ENDED in driver.seen(key))
-            await driver.backend.thaw(key)
+            await driver.order(partial(driver.backend.thaw, key))
             await driver.until_seen(key, Seen.ENDED)
 
     asyncio.run(story())

@@ -11,7 +11,7 @@ from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.told import SlurmNode
 from allotment.cli.doctor_slurm import node_findings, partition_findings
 from tests.support.on_slurm import OnSlurm
-from tests.support.slurm import TOOLS
+from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
 
@@ -67,6 +67,21 @@ def test_what_is_not_in_both_is_named(cluster: OnSlurm) -> None:
         kept.write_text("main\n")
     assert level == "warn"
     assert "in the configuration, and not in the partition: n2" in words
+
+
+def test_a_node_that_only_slurm_has_is_named(slurm: Slurm, folder: Path) -> None:
+    cluster = OnSlurm(folder / "state", slurm)
+    lines = cluster.config.read_text().splitlines(keepends=True)
+    cluster.config.write_text("".join(line for line in lines if "name: n2" not in line))
+    cluster.up()
+    try:
+        level, words = found(cluster)["nodes"]
+    finally:
+        cluster.down()
+        slurm.clear()
+    assert level == "warn"
+    assert "in the partition, and not in the configuration: n2" in words
+    assert "allot config discover" in words
 
 
 def test_gres_without_files_and_a_closed_partition_are_explained() -> None:

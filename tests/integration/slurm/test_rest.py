@@ -130,6 +130,20 @@ def test_a_token_that_ends_or_is_wrong_is_named_and_a_new_one_is_taken(cluster: 
     assert cluster.state_of(job) in ("queued", "starting", "running")
 
 
+def test_a_first_start_with_a_wrong_token_says_what_is_needed(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("SLURM_JWT=no.such.token")
+    url = f"http://127.0.0.1:{slurm.rest_port}"
+    with a_shared_folder() as made:
+        cluster = Mixed(made / "state", slurm, CONFIG.format(url=url, token=token))
+        done = cluster.start("--config", str(cluster.config))
+    assert done.returncode != 0
+    assert f"slurmctld does not accept the token of root from {token}" in done.stderr
+    assert "scontrol token username=root" in done.stderr
+
+
 def test_jobs_go_on_while_munge_is_away(cluster: Mixed) -> None:
     job = cluster.submit(shell("sleep 3; echo done"))
     cluster.wait_for(job, "running")
