@@ -10,6 +10,7 @@ import atexit
 import math
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 EVERY_S = 0.1
@@ -40,12 +41,16 @@ class _Line:
 class Progress:
     """Tells of progress, at most so often."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, metric: str = "", rungs: Sequence[int] = ()) -> None:
+        """Make it. In a trial of a sweep, `metric` names what it is compared by, at `rungs`."""
         self._path = path
         self._line: _Line | None = None
         self._next = 0.0
         self._unsaid: tuple[Any, Any] | None = None
-        self._metrics: dict[str, float] = {}
+        self._metrics: dict[str, float | None] = {}
+        self._metric = metric
+        self._ahead = list(rungs)
+        self._reached: list[tuple[int, float | None]] = []
 
     def __call__(self, step: int, total: int | None = None, **metrics: Any) -> None:  # noqa: ANN401
         """Report that `step` steps are done, of `total` if that is known.
@@ -55,12 +60,31 @@ class Progress:
         if not self._path:
             return
         now = _monotonic()
-        if now < self._next:
+        came = self._metric and self._follow(step, metrics)
+        if now < self._next and not came:
             self._unsaid = (step, total)  # No metrics: they may hold on to memory of a device.
             return
         self._next = now + EVERY_S
-        self._metrics = _numbers(metrics)
+        self._metrics = _numbers(metrics, self._metric)
         self._write(step, total)
+
+    def _follow(self, step: Any, metrics: dict[str, Any]) -> bool:  # noqa: ANN401
+        """Keep what a trial is compared by; return whether it came to a rung.
+
+        So each trial is compared by its value at just the same step, not at that of a look.
+        """
+        value = metrics.get(self._metric)
+        if isinstance(value, (int, float)):
+            self._metrics[self._metric] = _finite(float(value))
+        came = False
+        try:
+            while value is not None and self._ahead and int(step) >= self._ahead[0]:
+                self._reached.append((int(step), _finite(float(value))))
+                del self._ahead[0]
+                came = True
+        except Exception:  # noqa: BLE001 - whatever it is, it is no number
+            return came
+        return came
 
     def last(self) -> None:
         """Write what was told last, if it was not written."""
@@ -76,6 +100,8 @@ class Progress:
                 told["total"] = int(total)
             if self._metrics:
                 told["metrics"] = self._metrics
+            if self._reached:
+                told["rungs"] = self._reached
             if self._line is None:
                 self._line = _Line(self._path)
             self._line.write(told)
@@ -83,17 +109,23 @@ class Progress:
             self._next = _monotonic() + 10
 
 
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return those that are numbers."""
-    found: dict[str, float] = {}
+def _numbers(metrics: dict[str, Any], compared: str = "") -> dict[str, float | None]:
+    """Return those that are numbers; None for what a trial is compared by and is none."""
+    found: dict[str, float | None] = {}
     for name, value in metrics.items():
         try:
             number = float(value)
         except Exception:  # noqa: BLE001 - whatever it is, it is no number
             continue
-        if math.isfinite(number) and len(found) < MOST_METRICS:
+        if name == compared:
+            found[name] = _finite(number)
+        elif math.isfinite(number) and len(found) < MOST_METRICS:
             found[name[:MOST_NAME]] = number
     return found
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _path() -> str:
@@ -103,5 +135,11 @@ def _path() -> str:
     return env.get("ALLOT_PROGRESS_FILE", "") if first else ""
 
 
-progress = Progress(_path())
+def _rungs() -> list[int]:
+    """Return the steps at which a trial of a sweep is compared."""
+    words = os.environ.get("ALLOT_SWEEP_RUNGS", "").split()
+    return [int(word) for word in words if word.isdecimal()]
+
+
+progress = Progress(_path(), os.environ.get("ALLOT_SWEEP_METRIC", ""), _rungs())
 atexit.register(progress.last)

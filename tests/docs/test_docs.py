@@ -167,7 +167,7 @@ def environment(dialect: Dialect, index: int) -> dict[str, str]:
         data_dir="/data",
         code_dir="/code",
         checkpoint=Checkpoint(every_ms=Millis(1000)),
-        array=ArraySlice(0, 2, JobId(1)),
+        array=ArraySlice(0, 2, JobId(1), metric="loss", rungs=(10, 30)),
         dialect=dialect,
     )
     slot = Slot(NodeId(0), (0,), 1000)

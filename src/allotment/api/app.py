@@ -27,6 +27,7 @@ from allotment.api.routers import (
     outputs,
     reservations,
     statistics,
+    sweeps,
     terminal,
 )
 from allotment.api.routers import service as service_router
@@ -36,6 +37,7 @@ from allotment.service.service import Service
 
 ROUTERS = (
     jobs.router,
+    sweeps.router,
     estimates.router,
     logs.router,
     events.router,

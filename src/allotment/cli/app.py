@@ -50,6 +50,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "note": ("note", JOBS),
     "edit": ("change", JOBS),
     "clone": ("change", JOBS),
+    "sweep": ("sweep", JOBS),
     "code": ("code", JOBS),
     "events": ("events", JOBS),
     "nodes": ("cluster", CLUSTER),

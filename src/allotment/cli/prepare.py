@@ -17,6 +17,7 @@ from allotment.model.errors import Problem
 from allotment.model.spec import JobSpec
 from allotment.wire.indices import write_indices
 from allotment.wire.job import BatchWish, Form, JobFile, apply_set, job_to_wire, read_job
+from allotment.wire.sweep_write import sweep_to_wire
 from allotment.wire.tree import Plain
 
 PATHS = ("data_dir", "code_dir", "output_dir", "workdir")
@@ -86,6 +87,11 @@ def with_requirements(spec: JobSpec, folder: Path) -> JobSpec:
 
 def _more_jobs(job: JobFile, grid: Mapping[str, object] | None) -> dict[str, Plain]:
     """Write what makes several jobs of one."""
+    if job.sweep is not None and grid:
+        raise Failed("--grid is not for a sweep.", "Use `allot sweep submit FILE --param …`.")
+    if job.sweep is not None:
+        sweep = sweep_to_wire(job.sweep)
+        return {"sweep": sweep, "array": {"max_running": job.max_running}}
     if job.grid or grid:
         axes: dict[str, Plain] = {name: list(values) for name, values in job.grid}
         axes |= cast("dict[str, Plain]", grid or {})

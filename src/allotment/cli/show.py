@@ -117,6 +117,8 @@ def _summary(job: JobView, now: int) -> list[str]:
         values = harmless(pairs(row.array.params))
         place = f"number {row.array.index} of array {row.array.id}"
         lines.append(_fact("array", place + (f": {values}" if values else "")))
+    if job.lost:
+        lines.append(_fact("stopped", f"by its sweep: only {job.lost}"))
     if row.labels:
         lines.append(_fact("labels", pairs(row.labels)))
     if job.note:

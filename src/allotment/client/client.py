@@ -26,6 +26,7 @@ from allotment.client.request import (
     path_to,
     reservation_path,
     selector_of,
+    sweep_path,
 )
 from allotment.client.streams import follow_events, follow_logs, read_events, read_logs
 from allotment.client.transport import TIMEOUT_S, Transport
@@ -46,6 +47,7 @@ from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.selector import Chosen, Selector, Steered, Verb, Wish
 from allotment.service.statistics_view import Statistics
+from allotment.service.sweep_view import SweepRow, SweepView
 from allotment.service.usage_view import UsageReport
 from allotment.service.views import (
     EventView,
@@ -588,6 +590,18 @@ class Client:
         path = data_path(base if version else name, ":remove")
         data_path(name)  # A version that is none is refused before anything goes.
         self._send("POST", path, {"version": int(version or 0)})
+
+    def sweeps(self) -> list[SweepRow]:
+        """List the newest sweeps. `submit` makes one of a job with `sweep` in it."""
+        return decode(self._get("/v1/sweeps"), list[SweepRow])
+
+    def sweep(self, ref: Ref) -> SweepView:
+        """Return a sweep with its trials, the best first. A job of it names it too."""
+        return decode(self._get(sweep_path(ref)), SweepView)
+
+    def stop_sweep(self, ref: Ref) -> SweepView:
+        """End all trials of a sweep."""
+        return decode(self._send("POST", sweep_path(ref, ":stop"), {}), SweepView)
 
     def reservations(self) -> list[ReservationView]:
         """List the reservations: nodes, times, and for whom they are."""

@@ -54,6 +54,11 @@ def reservation_path(name: str, tail: str) -> str:
     return f"/v1/reservations/{quote(name, safe='')}{tail}"
 
 
+def sweep_path(ref: Ref, tail: str = "") -> str:
+    """Return the path of a sweep, or of a part of it."""
+    return f"/v1/sweeps/{quote(str(ref), safe='')}{tail}"
+
+
 def output_path(ref: Ref, attempt: int, path: str) -> str:
     """Return the path of one output file."""
     return job_path(ref, f"/outputs/{attempt}/{quote(path)}")

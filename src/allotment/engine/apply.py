@@ -23,6 +23,15 @@ from allotment.engine.records import (
     TaskRecord,
 )
 from allotment.engine.state import Promise, State
+from allotment.engine.sweeps import (
+    attempt_over,
+    measured,
+    reached,
+    submitted,
+    sweep_stopped,
+    trial_over,
+    trial_stopped,
+)
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.errors import InvariantViolated
@@ -264,6 +273,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.unwatch(job)
     state.count(job, -1)
     state.finished.append(job.id)
+    trial_over(state, job, record.at)
     state.expect_anew(state.foretelling.finished(job))
     if job.id in state.dependents:
         for other in sorted(state.dependents[job.id]):
@@ -495,6 +505,7 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
         attempt.lost_ms = event.lost_ms
         job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
+    attempt_over(state, job, attempt)
     if event.outcome is e.Outcome.FAILED and move_before(job) is not None:
         # It came to save nothing where it went: it did not come up there.
         job.bad_moves += attempt.saved_at <= attempt.started_at
@@ -623,6 +634,11 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptShrunk: _shrunk,
     e.PaceMeasured: _paced,
     e.GainMeasured: _gained,
+    e.SweepSubmitted: submitted,
+    e.RungReached: reached,
+    e.TrialMeasured: measured,
+    e.TrialStopped: trial_stopped,
+    e.SweepStopped: sweep_stopped,
     e.TaskReady: _task_ready,
     e.TaskStarted: _task_started,
     e.TaskHeld: _task_held,

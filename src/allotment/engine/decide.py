@@ -4,13 +4,14 @@ Each function is a generator that expects every event it yields to be applied be
 asked for the next one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
 from allotment.engine.admit import check_fit
 from allotment.engine.again import not_of_others, submit_again
-from allotment.engine.completion import finish
+from allotment.engine.cancelling import cancel
 from allotment.engine.datasets import decide_on_data
 from allotment.engine.defaults import with_defaults
 from allotment.engine.found import find_nodes
@@ -18,10 +19,10 @@ from allotment.engine.found_reservations import find_reservations
 from allotment.engine.health import declare
 from allotment.engine.queueing import check_queue, check_queues, check_user, in_its_queue
 from allotment.engine.records import JobRecord
-from allotment.engine.report import grace_of
 from allotment.engine.reservations import end, reserve
 from allotment.engine.state import State
 from allotment.engine.stays import check_stays, with_stable_ids
+from allotment.engine.sweeps import stop_sweep
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
@@ -32,10 +33,11 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.grid import Parameters, parameters_of, with_parameters
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState, ended_how
-from allotment.model.quantity import Instant, Millis
-from allotment.model.reasons import StopCause
+from allotment.model.quantity import Instant
 from allotment.model.spec import ArraySlice, JobSpec
 from allotment.model.tenancy import Config
+from allotment.sweeps.draw import trials
+from allotment.sweeps.label import labelled
 
 Emit = Iterator[e.AnyEvent]
 
@@ -59,6 +61,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return _note(_find(state, job), text)
         case c.CancelJob(job):
             return _cancel(state, _find(state, job), actor, now)
+        case c.StopSweep():
+            return stop_sweep(state, command, actor, now)
         case c.SuspendJob(job):
             return _suspend(_find(state, job))
         case c.ResumeJob(job):
@@ -110,11 +114,13 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
     check_user(state, actor, command.copies)
     parent = state.next_job
     indices = command.indices or range(command.copies)
+    values = _values(command)
+    spec = labelled(spec) if command.sweep is not None else spec
     for index in indices:
         job = state.next_job
         mine = spec
-        if command.copies > 1 or command.grid or command.indices:
-            params = parameters_of(command.grid, index)
+        if command.copies > 1 or command.grid or command.indices or command.sweep is not None:
+            params = values(index)
             array = _place(command, index, parent, params)
             mine = _member(with_parameters(spec, params), array)
         elif spec.array is not None and not spec.array.parent:
@@ -122,11 +128,22 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
         # Only the first carries the key: it names the whole submission.
         key = command.key if index == indices[0] else ""
         yield e.JobSubmitted(job, mine, key, warnings, command.held)
+    if command.sweep is not None:
+        yield e.SweepSubmitted(parent, spec.name, spec.tenant, command.sweep, command.copies)
+
+
+def _values(command: c.SubmitJob) -> Callable[[int], Parameters]:
+    """Return what gives the index-th job of a command its parameters."""
+    if command.sweep is not None:
+        return trials(command.sweep).__getitem__
+    return partial(parameters_of, command.grid)
 
 
 def _place(command: c.SubmitJob, index: int, parent: JobId, params: Parameters) -> ArraySlice:
     """Return the place of a job in the array that a command makes."""
     size = command.indices[-1] + 1 if command.indices else command.copies
+    sweep = command.sweep
+    steps = sweep.halving if sweep is not None else None
     return ArraySlice(
         index,
         size,
@@ -134,6 +151,8 @@ def _place(command: c.SubmitJob, index: int, parent: JobId, params: Parameters) 
         command.max_running,
         members=command.copies if size > command.copies else 0,
         params=params,
+        metric=sweep.metric if sweep is not None else "",
+        rungs=steps.rungs if steps is not None and not steps.by_time else (),
     )
 
 
@@ -289,19 +308,7 @@ def _note(job: JobRecord, text: str) -> Emit:
 def _cancel(state: State, job: JobRecord, actor: Actor, now: Instant) -> Emit:
     if job.state.finished:
         raise _wrong(job, "cancelled", "has not finished")
-    if job.state.waiting:
-        yield from finish(state, job, e.JobCancelled(job.id, by=actor.user))
-        return
-    attempt = job.attempts[-1]
-    if attempt.stop is None or attempt.stop.cause is not StopCause.CANCELLED:
-        yield e.StopRequested(
-            job.id, attempt.no, StopCause.CANCELLED, signal="TERM", grace_ms=grace_of(job)
-        )
-    elif now >= attempt.stop.at + 1000:
-        # Asked twice: no more grace.
-        yield e.StopRequested(
-            job.id, attempt.no, StopCause.CANCELLED, signal="KILL", grace_ms=Millis(0)
-        )
+    yield from cancel(state, job, actor, now)
 
 
 def _suspend(job: JobRecord) -> Emit:

@@ -25,6 +25,7 @@ from allotment.engine.react import REACT
 from allotment.engine.report import gang_heard, heard, node_heard, saved, used
 from allotment.engine.reservations import due as reservation_due
 from allotment.engine.state import State
+from allotment.engine.sweeps import trial_heard
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.effects import AnyEffect
@@ -43,6 +44,7 @@ from allotment.model.reports import (
     OthersReport,
     PaceReport,
     TaskReport,
+    TrialReport,
     UseReport,
 )
 
@@ -74,7 +76,7 @@ class Engine:
         """
         return self._emit(decide(self.state, command, actor, self._now(now)), actor, now)
 
-    def report(self, report: AnyReport, now: Instant) -> None:
+    def report(self, report: AnyReport, now: Instant) -> None:  # noqa: C901 - one a report
         """Take note of what a backend says."""
         now = self._now(now)
         match report:
@@ -97,6 +99,8 @@ class Engine:
                 self._emit(used(self.state, report), SYSTEM, now)
             case PaceReport():
                 self._emit(measured(self.state, report, now), SYSTEM, now)
+            case TrialReport():
+                self._emit(trial_heard(self.state, report, now), SYSTEM, now)
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""

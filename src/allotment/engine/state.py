@@ -26,6 +26,7 @@ from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
 from allotment.engine.suspicions import Suspected, Suspicions
+from allotment.engine.sweep_records import SweepRecord
 from allotment.engine.timers import Timers
 from allotment.model.amounts import short, vector_of
 from allotment.model.budget import Account
@@ -94,6 +95,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     next_node: NodeId = NodeId(0)
     """What a node that comes is numbered; older versions went by the configuration."""
     datasets: list[Dataset] = []
+    sweeps: list[SweepRecord] = []
 
 
 class ArrayLine:
@@ -122,6 +124,8 @@ class State:
         """The reservations: when nodes are set aside, and for which users."""
         self.datasets: dict[tuple[str, str], Dataset] = {}
         """By tenant and name."""
+        self.sweeps: dict[JobId, SweepRecord] = {}
+        """By the id of their array, in the order of their submission."""
         self.health: dict[Part, Condition] = {}
         """Parts of the hardware that are suspect or bad, and get no new work."""
         self.others: dict[NodeId, Others] = {}
@@ -320,6 +324,7 @@ class State:
             taken={node: tuple(sorted(taken)) for node, taken in self.taken.items()},
             next_node=self.next_node,
             datasets=[self.datasets[key] for key in sorted(self.datasets)],
+            sweeps=list(self.sweeps.values()),
         )
 
     @classmethod
@@ -342,6 +347,7 @@ class State:
         }
         state.timers.arm_reservations(state.reservations_in_engine_time())
         state.datasets = {(each.tenant, each.name): each for each in image.datasets}
+        state.sweeps = {sweep.id: sweep for sweep in image.sweeps}
         state.jobs = {job.id: job for job in image.jobs}
         state.foretelling.recall(image.runs, image.jobs)
         state.configure(image.config)

@@ -8,6 +8,7 @@ from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
 from allotment.model.reservations import NOTICE_MS, FoundReservation
 from allotment.model.spec import JobSpec
+from allotment.model.sweeps import Sweep, SweepEnd
 from allotment.model.tenancy import Config
 
 
@@ -32,6 +33,8 @@ class SubmitJob(Command, frozen=True):
     """Parameters with their values: one of the copies for each combination of them."""
     indices: tuple[int, ...] = ()
     """The indices of the copies in their array, ascending, where they are not 0, 1, 2 …"""
+    sweep: Sweep | None = None
+    """What makes trials of the copies: one for each."""
 
 
 class SubmitAgain(Command, frozen=True):
@@ -73,6 +76,13 @@ class CancelJob(Command, frozen=True):
     """End a job, wherever it stands."""
 
     job: JobId
+
+
+class StopSweep(Command, frozen=True):
+    """End all trials of a sweep. `sweep` is the id of its array."""
+
+    sweep: JobId
+    why: SweepEnd = SweepEnd.ASKED
 
 
 class SuspendJob(Command, frozen=True):
@@ -205,6 +215,7 @@ AnyCommand = (
     | ReleaseJob
     | NoteJob
     | CancelJob
+    | StopSweep
     | SuspendJob
     | ResumeJob
     | DrainNode

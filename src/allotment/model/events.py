@@ -20,6 +20,7 @@ from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import Reason, StopCause
 from allotment.model.reservations import Reservation
 from allotment.model.spec import JobSpec
+from allotment.model.sweeps import Sweep, SweepEnd
 from allotment.model.tenancy import Config
 
 
@@ -478,6 +479,49 @@ class TaskMeasured(TaskEvent, frozen=True):
     gpu: GpuUse
 
 
+# ── sweeps ──────────────────────────────────────────────────────────────────────────────
+
+
+class SweepSubmitted(JobEvent, frozen=True):
+    """The jobs of an array are the trials of a sweep. `job` is the first, and names both."""
+
+    name: str
+    tenant: str
+    sweep: Sweep
+    trials: int
+
+
+class RungReached(JobEvent, frozen=True):
+    """A trial came to the next of the rungs at which trials are compared."""
+
+    rung: int
+    """Counted from 0."""
+    step: int
+    value: float | None
+    """What it reported there; None where that is no number, or nothing."""
+
+
+class TrialMeasured(JobEvent, frozen=True):
+    """What a trial reported last, when an attempt of it ended."""
+
+    step: int
+    value: float | None
+
+
+class TrialStopped(JobEvent, frozen=True):
+    """A trial is not to go on: it is only the `place`-th best of `of` at a rung."""
+
+    rung: int
+    place: int
+    of: int
+
+
+class SweepStopped(JobEvent, frozen=True):
+    """All trials of a sweep are to end."""
+
+    why: SweepEnd
+
+
 AnyEvent = (
     ConfigApplied
     | NodeDrained
@@ -532,6 +576,11 @@ AnyEvent = (
     | PaceMeasured
     | GainMeasured
     | TaskMeasured
+    | SweepSubmitted
+    | RungReached
+    | TrialMeasured
+    | TrialStopped
+    | SweepStopped
 )
 
 

@@ -108,6 +108,23 @@ class UseReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     gpu: GpuUse
 
 
+class TrialReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a trial of a sweep told of its steps and of the metric it is compared by."""
+
+    job: JobId
+    attempt: AttemptNo
+    step: int
+    """The last one; 0 where it told of none."""
+    value: float | None = None
+    """The metric then; None where it is no number."""
+    known: bool = False
+    """Whether it told of the metric at all then."""
+    at: tuple[tuple[int, float | None], ...] = ()
+    """Steps with values that it kept for its rungs."""
+    is_last: bool = False
+    """Whether its attempt tells no more."""
+
+
 AnyReport = (
     TaskReport
     | UseReport
@@ -117,4 +134,5 @@ AnyReport = (
     | CheckpointReport
     | HealthReport
     | PaceReport
+    | TrialReport
 )

@@ -147,7 +147,11 @@ class ArraySlice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     members: int = 0
     """How many jobs it has, where it repeats only some of the indices; 0: all `size`."""
     params: tuple[tuple[str, str], ...] = ()
-    """Where it is of a grid: this job's values."""
+    """Where it is of a grid or a sweep: this job's values."""
+    metric: str = ""
+    """Where it is a trial of a sweep: the name of what it is compared by."""
+    rungs: tuple[int, ...] = ()
+    """The steps at which it is compared."""
 
     @property
     def jobs(self) -> int:

@@ -39,12 +39,15 @@ class JobFiles:
         file_of: Callable[[Folders, JobRecord], str],
         most_bytes: int,
         wall: Callable[[Instant], WallTime],
+        wanted: Callable[[JobRecord], bool] = lambda _: True,
     ) -> None:
-        """`file_of` names a file in the folder of a job's checkpoints."""
+        """`file_of` names a file in the folder of a job's checkpoints; those are looked at
+        that are `wanted`."""
         self._workspaces = workspaces
         self._file_of = file_of
         self._most_bytes = most_bytes
         self._wall = wall
+        self._wanted = wanted
         self._seen: dict[JobId, int] = {}
         self._looks = Looks[JobId]()
         self._looking: dict[Spot, asyncio.Task[Sequence[Changed]]] = {}
@@ -56,7 +59,9 @@ class JobFiles:
         live = {
             job_id: None
             for job_id, gang in gangs
-            if not gang.suspended and _may_write(state.jobs[job_id])
+            if not gang.suspended
+            and _may_write(state.jobs[job_id])
+            and self._wanted(state.jobs[job_id])
         }
         for gone in self._seen.keys() - live.keys():
             del self._seen[gone]

@@ -14,7 +14,7 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.port_layout import has_tf_roles, ports_of, task_port
 from allotment.model.quantity import DEVICE, MIB, Millis
-from allotment.model.spec import NEVER, Checkpoint, Dialect, JobSpec, Mpi, TaskRole
+from allotment.model.spec import NEVER, ArraySlice, Checkpoint, Dialect, JobSpec, Mpi, TaskRole
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
@@ -384,9 +384,18 @@ def _own(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> En
         env["ALLOT_ARRAY_INDEX"] = str(spec.array.index)
         env["ALLOT_ARRAY_SIZE"] = str(spec.array.size)
         env["ALLOT_ARRAY_ID"] = str(spec.array.parent)
+        env |= _sweep(spec.array)
     for label, ports in ports_of(spec, attempt.port, index).items():
         env[f"ALLOT_PORT_{_word(label)}"] = ",".join(str(port) for port in ports)
     return env
+
+
+def _sweep(trial: ArraySlice) -> Env:
+    """What a trial is compared by, and at which steps; `allotment.progress` reads both."""
+    found = {"ALLOT_SWEEP_METRIC": trial.metric} if trial.metric else {}
+    if trial.rungs:
+        found["ALLOT_SWEEP_RUNGS"] = " ".join(map(str, trial.rungs))
+    return found
 
 
 def _packages(spec: JobSpec, folders: Folders) -> str:

@@ -37,7 +37,7 @@ from allotment.service.forever import forever
 from allotment.service.host_workspace import HostWorkspace
 from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
 from allotment.service.progress import LOOK_EVERY_S as PROGRESS_LOOK_S
-from allotment.service.progress import ProgressWatch
+from allotment.service.progress import TRIALS_EVERY_S, ProgressWatch, metric_of
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
 from allotment.service.wall import moved
@@ -144,7 +144,7 @@ class Pipeline:
 
     def _heard_end(self, report: TaskReport) -> None:
         job, ok = self.state.jobs.get(report.key.job), report.exit and report.exit.ok
-        if ok and (job is None or self._is_last_noted(job)):
+        if ok and (job is None or (not metric_of(job) and self._is_last_noted(job))):
             self.engine.report(report, self.clock.now())
             self.flush()
             return
@@ -169,12 +169,20 @@ class Pipeline:
             job = self.state.jobs.get(report.key.job)
             for checkpoint in await self.checkpoints.last_of(job) if job is not None else ():
                 self.engine.report(checkpoint, self.clock.now())
+            if job is not None and report.key.index == 0:
+                await self._note_trial(job)
             if report.exit and not report.exit.ok and report.diagnosis is None:
                 report = await self._diagnosed(report, report.exit)
         except Exception:
             log.exception("a task's end is not looked into", task=str(report.key))
         self.engine.report(report, self.clock.now())
         self.flush()
+
+    async def _note_trial(self, job: JobRecord) -> None:
+        """Note what a job told last, where it is a trial of a sweep."""
+        told = await self.progress.last_of(job, self.state)
+        if told is not None:
+            self.engine.report(told, self.clock.now())
 
     async def _diagnosed(self, report: TaskReport, exit_: Exit) -> TaskReport:
         tail = b""
@@ -242,6 +250,7 @@ class Pipeline:
                 for step, pause_s, what in (
                     (self._watch_checkpoints, CHECKPOINT_LOOK_S, "checkpoints"),
                     (self._watch_progress, PROGRESS_LOOK_S, "progress"),
+                    (self._watch_trials, TRIALS_EVERY_S, "trials"),
                     (self._watch_clock, CLOCK_LOOK_S, "clock"),
                     (self._watch_reasons, LOOK_EVERY_S, "reasons"),
                     (self._forget_old, HOUR / 1000, "old jobs"),
@@ -339,6 +348,12 @@ class Pipeline:
 
     async def _watch_progress(self) -> None:
         for report in await self.progress.look(self.state):
+            self.hear(report)
+
+    async def _watch_trials(self) -> None:
+        if not self.state.sweeps or self.committer.trouble:
+            return
+        for report in await self.progress.look_at_trials(self.state):
             self.hear(report)
 
     async def _watch_clock(self) -> None:

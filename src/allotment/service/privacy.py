@@ -15,6 +15,7 @@ from allotment.model.datasets import DataKind, Dataset, DataVersion, Grant, Gran
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.quantity import WallTime
 from allotment.model.spec import ArraySlice, Checkpoint, JobSpec, TaskRole
+from allotment.model.sweeps import Sweep
 from allotment.service import views as v
 
 HIDDEN = "***"
@@ -59,7 +60,7 @@ def _exit(ended: Exit | None) -> Exit | None:
     return replace(ended, platform_error=HIDDEN)
 
 
-def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
+def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: PLR0911 - one line an event
     """Return what every user may know of an event; the same event where that is all."""
     match event:
         case e.JobSubmitted():
@@ -68,6 +69,10 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
             return replace(event, spec=spec_for_others(event.spec))
         case e.DatasetCreated() | e.DatasetEvent():
             return _data_for_others(event)
+        case e.SweepSubmitted():
+            return replace(event, sweep=Sweep(()))
+        case e.RungReached() | e.TrialMeasured():
+            return replace(event, step=0, value=None)
         case e.CheckpointSaved():
             return replace(event, path="")
         case e.JobFailed() | e.JobTimedOut() | e.StopRequested() | e.AttemptEnded():

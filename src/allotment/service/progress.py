@@ -20,14 +20,15 @@ from allotment.engine.state import State
 from allotment.model.gains import MOST_RATE
 from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
-from allotment.model.reports import PaceReport
+from allotment.model.reports import PaceReport, TrialReport
+from allotment.model.sweeps import MOST_RUNGS
 from allotment.service.job_files import JobFiles
 from allotment.service.launch import Folders
 from allotment.service.views import ProgressView
 from allotment.service.workspace import Changed
 from allotment.service.workspaces import Workspaces
 
-LOOK_EVERY_S = 5.0
+LOOK_EVERY_S, TRIALS_EVERY_S = 5.0, 1.0
 MOST_BYTES = 8 * 1024
 MOST_LINES = 4
 """So many lines are tried, the last first: one may be half written."""
@@ -49,6 +50,8 @@ class ProgressLine(msgspec.Struct, frozen=True):
     step: Count
     total: Count | None = None
     metrics: dict[str, float | None] = {}
+    rungs: tuple[tuple[Count, float | None], ...] = ()
+    """Of a trial: the steps at which it is compared, and what it was compared by there."""
 
 
 class Steps:
@@ -107,8 +110,16 @@ class ProgressWatch:
         def file_of(folders: Folders, job: JobRecord) -> str:
             return folders.progress_file(job.id, job.spec)
 
-        self._files = JobFiles(workspaces, file_of, MOST_BYTES, wall)
+        def is_other(job: JobRecord) -> bool:
+            return not metric_of(job)
+
+        self._files = JobFiles(workspaces, file_of, MOST_BYTES, wall, is_other)
+        self._trials = JobFiles(
+            workspaces, file_of, MOST_BYTES, wall, lambda job: bool(metric_of(job))
+        )
         self._steps: dict[JobId, Steps] = {}
+        self._compared: dict[JobId, tuple[int, float | None]] = {}
+        """Of trials: the newest step with what they are compared by, also of suspended ones."""
 
     async def look(self, state: State) -> list[PaceReport]:
         """Note what is new, and forget jobs that no longer run. O(running jobs).
@@ -116,13 +127,69 @@ class ProgressWatch:
         Returns how fast those are that it matters of, where that is new and sure.
         """
         for changed in await self._files.look(state):
-            told, job = read(changed), state.jobs.get(changed.key.job)
-            if told is not None and job is not None and job.attempts:
-                self._note(changed, told, job.attempts[-1].staying)
+            self._take(changed, state)
         gangs = state.cluster.gangs
         for job in [job for job in self._steps if job not in gangs or gangs[job].suspended]:
             del self._steps[job]
+        for job in [job for job in self._compared if job not in gangs]:
+            del self._compared[job]
         return list(self._paces(state))
+
+    async def look_at_trials(self, state: State) -> list[TrialReport]:
+        """Note what trials of sweeps say that is new; of those compared by run time, tell of
+        all that run."""
+        heard = [
+            job.id
+            for changed in await self._trials.look(state)
+            if (job := self._take(changed, state)) is not None
+        ]
+        timed = [
+            job
+            for sweep in state.sweeps.values()
+            if not sweep.is_over and sweep.sweep.halving and sweep.sweep.halving.by_time
+            for job in sweep.ids
+            if job in state.cluster.gangs
+        ]
+        records = (state.jobs.get(JobId(job)) for job in dict.fromkeys((*heard, *timed)))
+        reports = (self._trial(record) for record in records if record is not None)
+        return [report for report in reports if report is not None]
+
+    def _take(self, changed: Changed, state: State) -> JobRecord | None:
+        """Note what a job told; return the job, if it told of anything."""
+        told, job = read(changed), state.jobs.get(changed.key.job)
+        if told is None or job is None or not job.attempts:
+            return None
+        self._note(changed, told, job.attempts[-1].staying)
+        if (metric := metric_of(job)) in told.metrics:
+            value = told.metrics[metric]
+            finite = value is not None and math.isfinite(value)
+            self._compared[job.id] = told.step, value if finite else None
+        return job
+
+    def _trial(self, job: JobRecord, *, is_last: bool = False) -> TrialReport | None:
+        """Return what a job told as a trial; None where it is none."""
+        if not metric_of(job) or job.attempt is None:
+            return None
+        no, steps = job.attempt.no, self._steps.get(job.id)
+        told = steps.told if steps is not None and steps.attempt == no else None
+        if told is None:
+            return TrialReport(job.id, no, 0, is_last=is_last)
+        known = self._compared.get(job.id)
+        step, value = known or (told.step, None)
+        rungs = told.rungs[:MOST_RUNGS]
+        return TrialReport(job.id, no, step, value, known is not None, rungs, is_last=is_last)
+
+    async def last_of(self, job: JobRecord, state: State) -> TrialReport | None:
+        """Return what a trial whose attempt ends told last; None where it is no trial."""
+        if not metric_of(job):
+            return None
+        for changed in await self._trials.last_of(job):
+            self._take(changed, state)
+        return self._trial(job, is_last=True)
+
+    def compared(self, job: JobId) -> tuple[int, float | None] | None:
+        """Return the newest step of a trial at which it told what it is compared by."""
+        return self._compared.get(job)
 
     def _paces(self, state: State) -> Iterator[PaceReport]:
         for job, steps in self._steps.items():
@@ -146,12 +213,18 @@ class ProgressWatch:
     def close(self) -> None:
         """Stop looking, without waiting for folders that do not answer."""
         self._files.close()
+        self._trials.close()
 
     def _note(self, changed: Changed, told: ProgressLine, tasks: int) -> None:
         steps = self._steps.get(changed.key.job)
         if steps is None or (steps.attempt, steps.tasks) != (changed.key.attempt, tasks):
             steps = self._steps[changed.key.job] = Steps(changed.key.attempt, tasks)
         steps.add(changed.at_ns, told)
+
+
+def metric_of(job: JobRecord) -> str:
+    """Return what a job is compared by as a trial; '' where it is none."""
+    return job.spec.array.metric if job.spec.array is not None else ""
 
 
 def read(changed: Changed) -> ProgressLine | None:

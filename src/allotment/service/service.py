@@ -26,7 +26,7 @@ from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Visibility
-from allotment.service import found_reservations, joining, offering
+from allotment.service import found_reservations, joining, offering, sweeping
 from allotment.service import views as v
 from allotment.service.access import (
     is_admin,
@@ -87,6 +87,7 @@ from allotment.service.reservations import command_of, reservation_views
 from allotment.service.selecting import Selecting
 from allotment.service.silences import Silences
 from allotment.service.steering import Steering
+from allotment.service.sweeping import Sweeping, with_seed
 from allotment.service.threads import Threads
 from allotment.service.turns import Turns
 from allotment.service.wall import moved
@@ -164,6 +165,7 @@ class Service:
         )
         self.environments = self.pipeline.dispatcher.environments
         self.datasets = self.pipeline.datasets
+        self.sweeping = Sweeping(self.pipeline, self.finding, self._archive)
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
@@ -215,6 +217,7 @@ class Service:
                 (self._reserving.look, found_reservations.LOOK_EVERY_S, "reservations"),
                 (self._offering.look, offering.LOOK_EVERY_S, "offers"),
                 (self._offering.follow, 0, "new offers"),
+                (self.sweeping.look, sweeping.LOOK_EVERY_S, "budgets of sweeps"),
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
                 (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
                 (self.datasets.sweep, DATA_SWEEP_EVERY_S, "datasets"),
@@ -267,6 +270,9 @@ class Service:
         is_new = not command.key
         if is_new:  # A user in doubt needs a key to ask by.
             command = msgspec.structs.replace(command, key=uuid.uuid4().hex)
+        if command.sweep is not None:
+            sweep = with_seed(command.sweep, zlib.crc32(command.key.encode()))
+            command = msgspec.structs.replace(command, sweep=sweep)
         try:
             return await self._submitted(command, actor, is_new=is_new)
         except Rejected as error:
@@ -391,7 +397,7 @@ class Service:
                 | c.FindReservations()
             ):
                 may_administer(actor)
-            case c.SubmitJob() | c.SubmitAgain() | c.DataCommand():
+            case c.SubmitJob() | c.SubmitAgain() | c.DataCommand() | c.StopSweep():
                 raise InvariantViolated("this is no wish about a job or a node")
             case _:
                 job = self.finding.live(command.job)
@@ -447,6 +453,7 @@ class Service:
             row=self._silences.on_row(view.row),
             warnings=(*view.warnings, *workspace.warnings_of(record.id)),
             progress=self.pipeline.progress.of(record),
+            lost=self.sweeping.lost(record),
         )
         if inside:
             return view

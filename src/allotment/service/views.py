@@ -160,6 +160,8 @@ class JobView(msgspec.Struct, frozen=True):
     noted_at: Moment = 0
     progress: ProgressView | None = None
     """Of the attempt that runs, if it tells of any."""
+    lost: str = ""
+    """Of a trial that its sweep stopped: where it stood, such as `5th of 9 at rung 1`."""
 
     @property
     def id(self) -> JobId:

@@ -13,6 +13,7 @@ from allotment.model.quantity import Instant, show_bytes, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
 from allotment.service.gain_words import gained_words, move_words
+from allotment.service.sweep_words import of_sweep
 
 STOPPED = {
     StopCause.CANCELLED: "was cancelled",
@@ -169,6 +170,10 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"makes {rate:,} steps an hour with {tasks} task(s)"
         case e.GainMeasured(_, _, rate, before, kept):
             return gained_words(rate, before, kept=kept)
+        case e.SweepSubmitted(trials=trials):
+            return f"is a sweep of {trials:,} trial(s)"
+        case e.RungReached() | e.TrialMeasured() | e.TrialStopped() | e.SweepStopped():
+            return of_sweep(event)
         case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
             owner = f"; its place goes to job {wanted_by}" if wanted_by else ""
             return f"{STOPPED[cause]}{owner}; SIG{signal}, then {show_millis(grace_ms)} grace"

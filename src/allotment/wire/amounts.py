@@ -23,6 +23,7 @@ MOST_WEIGHT_MILLI = 1_000_000_000
 LONGEST = 36_500 * DAY
 LONGEST_TIME = 100
 """Characters of a length of time."""
+MOST_HOURS = 10**9
 
 SIZE = re.compile(r"([0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30}) ?([A-Za-z]{0,3})")
 DECIMAL = re.compile(r"[0-9]{1,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30}")
@@ -174,6 +175,29 @@ def write_duration(length: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts)
+
+
+# ── hours of devices and CPUs ───────────────────────────────────────────────────────────
+
+
+def read_hours(value: object, what: str = "GPU-hours") -> int:
+    """Read GPU- or CPU-hours, to the thousandth, in thousandths × milliseconds."""
+    if type(value) not in (int, float) or not math.isfinite(value):  # pyright: ignore[reportArgumentType]
+        raise not_a(f"a number of {what}", value, "write it like 5000 or 12.5")
+    hours = Fraction(repr(value))
+    if hours <= 0:
+        raise Amiss(f"must be more than 0, not {shown(value)}", "leave it out for no limit")
+    if hours > MOST_HOURS:
+        raise Amiss(f"{shown(value)} is more than {MOST_HOURS:,} {what}", "check it")
+    if (hours * 1000).denominator != 1:
+        raise Amiss(f"{shown(value)} is finer than a thousandth", "round it to three places")
+    return int(hours * 1000 * HOUR)
+
+
+def write_hours(amount: int) -> int | float:
+    """Write an amount as a number that reads back as the same."""
+    milli = amount // HOUR
+    return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 
 # ── thousandths and counts ──────────────────────────────────────────────────────────────

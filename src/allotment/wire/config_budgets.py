@@ -1,45 +1,23 @@
 """A tenant's budgets of GPU-hours: as written, as values, and what does not add up."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Annotated
 
 from pydantic import Field, PlainValidator, model_validator
 
-from allotment.model.budget import FOREVER, GPU_HOUR, Budget, Every
+from allotment.model.budget import FOREVER, Budget, Every
 from allotment.model.quantity import SECOND, WallTime
 from allotment.wire import words
 from allotment.wire.amiss import Amiss, not_a
+from allotment.wire.amounts import read_hours, write_hours
 from allotment.wire.fields import NameOrNone, Truth
 from allotment.wire.job_shape import Shape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.text import shown
 from allotment.wire.tree import Place, Plain
 
-MOST_HOURS = 10**9
 PERIODS = tuple(every.value for every in Every if every is not Every.NEVER)
-
-
-def read_hours(value: object) -> int:
-    """Read GPU-hours, to the thousandth, in device-thousandths × milliseconds."""
-    if type(value) not in (int, float) or not math.isfinite(value):  # pyright: ignore[reportArgumentType]
-        raise not_a("a number of GPU-hours", value, "write it like 5000 or 12.5")
-    hours = Fraction(repr(value))
-    if hours <= 0:
-        raise Amiss(f"must be more than 0, not {shown(value)}", "leave it out for no limit")
-    if hours > MOST_HOURS:
-        raise Amiss(f"{shown(value)} is more than {MOST_HOURS:,} GPU-hours", "check it")
-    if (hours * 1000).denominator != 1:
-        raise Amiss(f"{shown(value)} is finer than a thousandth", "round it to three places")
-    return int(hours * GPU_HOUR)
-
-
-def write_hours(amount: int) -> int | float:
-    """Write an amount as a number that reads back as the same."""
-    milli = amount * 1000 // GPU_HOUR
-    return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 
 def read_every(value: object) -> Every:

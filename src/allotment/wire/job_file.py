@@ -7,6 +7,7 @@ import msgspec
 from allotment.model.errors import Problem
 from allotment.model.grid import Grid
 from allotment.model.spec import JobSpec
+from allotment.model.sweeps import Sweep
 
 
 class JobFile(msgspec.Struct, frozen=True):
@@ -24,6 +25,8 @@ class JobFile(msgspec.Struct, frozen=True):
     """Whether it is to be held."""
     waits: bool = False
     """Whether its submitter wants to wait for its end."""
+    sweep: Sweep | None = None
+    """What distinguishes the copies, where they are the trials of a sweep."""
 
 
 class Form(StrEnum):

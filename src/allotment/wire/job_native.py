@@ -132,16 +132,25 @@ def _misshapen(plain: Plain) -> list[Finding]:
             for key in secrets
             if key in env
         ]
-    if isinstance(grid := plain.get("grid"), dict):
-        hint = "the grid sets it: remove it there"
-        found += [
-            ((place, key), "is in `grid` too", hint)
-            for place, names in (("env", env), ("secrets", secrets))
-            if isinstance(names, dict)
-            for key in names
-            if key in grid
-        ]
+    sweep = plain.get("sweep")
+    parameters = sweep.get("parameters") if isinstance(sweep, dict) else None
+    for where, which in (("grid", plain.get("grid")), ("sweep.parameters", parameters)):
+        found += _set_twice(where, which, env, secrets)
     return found
+
+
+def _set_twice(where: str, parameters: Plain, env: Plain, secrets: Plain) -> list[Finding]:
+    """Find variables of a job that are parameters, too."""
+    by = where.partition(".")[0]
+    if not isinstance(parameters, dict):
+        return []
+    return [
+        ((place, key), f"is in `{where}` too", f"the {by} sets it: remove it there")
+        for place, names in (("env", env), ("secrets", secrets))
+        if isinstance(names, dict)
+        for key in names
+        if key in parameters
+    ]
 
 
 def _outline(shape: JobShape) -> Plain:
@@ -152,6 +161,8 @@ def _outline(shape: JobShape) -> Plain:
     outline["env"] = dict.fromkeys(shape.env)
     outline["secrets"] = dict.fromkeys(shape.secrets)
     outline["grid"] = dict.fromkeys(shape.grid)
+    if shape.sweep is not None:
+        outline["sweep"] = {"parameters": dict.fromkeys(shape.sweep.parameters)}
     return outline
 
 
@@ -194,6 +205,7 @@ def _not_set(variable: str, environ: Mapping[str, str] | None) -> tuple[str, str
 def _too_large(job: JobFile) -> list[Finding]:
     found = excess(job.spec, job.copies)
     place: Place = ("grid",) if job.grid else ("array",) if job.copies > 1 else ("roles",)
+    place = ("sweep",) if job.sweep is not None else place
     return [(place, *found)] if found else []
 
 
@@ -239,7 +251,11 @@ def _job_file(
     copies, cap = (shape.array.count, shape.array.max_running) if shape.array else (1, 0)
     indices = shape.array.indices if shape.array else ()
     copies = combinations(shape.axes) if shape.grid else len(indices) or copies
-    return JobFile(_spec(shape, secrets), warnings, copies, cap, shape.axes, indices)
+    sweep = shape.sweep.sweep if shape.sweep is not None else None
+    if shape.sweep is not None:
+        copies = shape.sweep.trials
+    spec = _spec(shape, secrets)
+    return JobFile(spec, warnings, copies, cap, shape.axes, indices, sweep=sweep)
 
 
 def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:

@@ -36,7 +36,7 @@ def apply_set(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
             problems.append(
                 Problem(amiss.message, plain_word(change.split("=")[0]), 0, amiss.hint)
             )
-    for key in ("array", "grid"):
+    for key in ("array", "grid", "sweep"):
         if key in written:
             hint = f"submit a file with `{key}` in it"
             problems.append(Problem("belongs to a submission, not to a job", key, 0, hint))

@@ -24,6 +24,7 @@ from allotment.model.engines import ANY_ENGINE
 from allotment.model.grid import Grid, combinations
 from allotment.model.quantity import SECOND, Millis
 from allotment.model.spec import NEVER, USUAL, Arch, Dialect, EndKind, GiveWay, Mpi, Priority
+from allotment.sweeps.label import LABEL
 from allotment.wire.amiss import Amiss
 from allotment.wire.fields import (
     LAST_PORT,
@@ -68,8 +69,9 @@ from allotment.wire.fields import (
 )
 from allotment.wire.grids import GridValues
 from allotment.wire.indices import Indices
-from allotment.wire.labels import LabelKey, LabelValue, not_too_many
+from allotment.wire.labels import MOST_LABELS, LabelKey, LabelValue, not_too_many
 from allotment.wire.problems import LIST_FORM, MAP_FORM, WORD_FORM
+from allotment.wire.sweep_shape import SweepShape
 from allotment.wire.words import same_variable, taken_label
 
 CHOSEN = ("cpu", "memory")
@@ -446,6 +448,9 @@ class JobShape(RoleParts):
         examples=["{lr: [0.1, 0.01], seed: 1..5}"],
     )
     array: ArrayShape | None = Field(default=None, examples=["{count: 10, max_running: 2}"])
+    sweep: SweepShape | None = Field(
+        default=None, examples=["{parameters: {lr: [0.1, 0.01]}, metric: loss}"]
+    )
     hold_on_failure: Hold = Millis(0)
     preemptible: Truth = True
     on_eviction: GiveWayWord = GiveWay.AS_TENANT
@@ -472,8 +477,26 @@ class JobShape(RoleParts):
         if self.grid and count not in (0, made):
             message = f"is {count}, and the grid makes {made:,} jobs"
             raise Amiss(message, "leave it out", at=("array", "count"))
-        if self.array and not count and not (self.grid or indices):
+        if self.array and not count and not (self.grid or indices or self.sweep):
             raise Amiss("is missing", "say how many jobs it has", at=("array", "count"))
+        return self
+
+    @model_validator(mode="after")
+    def _trials_apart(self) -> "JobShape":
+        if self.sweep is None:
+            return self
+        if self.grid:
+            message = "stands beside `sweep`, which has parameters of its own"
+            raise Amiss(message, "move them to sweep.parameters", at=("grid",))
+        if self.array and (self.array.count or self.array.indices):
+            message = "says how many jobs there are, and the sweep does"
+            raise Amiss(message, "keep only array: {max_running: 4}", at=("array",))
+        if self.checkpoint is not None and self.checkpoint.dir:
+            message = "is one folder for all trials, which would continue from each other's"
+            raise Amiss(message, "leave it out: each has its own", at=("checkpoint", "dir"))
+        if len(self.labels) >= MOST_LABELS and LABEL not in self.labels:
+            message = f"has {len(self.labels)} labels, and the sweep adds one"
+            raise Amiss(message, "take one out", at=("labels",))
         return self
 
     @model_validator(mode="after")

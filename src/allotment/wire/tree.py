@@ -24,13 +24,13 @@ LONGEST_NUMBER = 100
 """A longer row of digits is no number that anything here could use."""
 
 AS_WRITTEN = frozenset({
-    "env", "secrets", "jobEnvs", "command", "labels", "grid", "variables", "args",
+    "env", "secrets", "jobEnvs", "command", "labels", "grid", "variables", "args", "parameters",
 })  # fmt: skip
 """Under these keys a number is text: `LR: 1e-3` and `[sleep, 1.10]` are handed on unchanged."""
 
 FREE_KEYS = frozenset({
     "env", "secrets", "jobEnvs", "labels", "grid", "roles", "ports", "tenants", "queues",
-    "variables",
+    "variables", "parameters",
 })  # fmt: skip
 """Maps whose keys the user makes up; an empty value there is not a key left out."""
 

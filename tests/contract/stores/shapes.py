@@ -65,7 +65,9 @@ def examples(root: type[msgspec.Struct]) -> Iterator[Any]:
         yield msgspec.convert(_fill(info, variant), root)
 
 
-def _fill(info: mi.Type, variant: int, *, bare: bool = False) -> Any:  # noqa: PLR0911
+def _fill(  # noqa: C901, PLR0911 - one line a type
+    info: mi.Type, variant: int, *, bare: bool = False
+) -> Any:
     match info:
         case mi.StructType():
             return _fill_struct(info, variant, bare=bare)
@@ -84,6 +86,8 @@ def _fill(info: mi.Type, variant: int, *, bare: bool = False) -> Any:  # noqa: P
             return variant == 1
         case mi.IntType():
             return 7 + variant
+        case mi.FloatType():
+            return 0.5 + variant
         case mi.StrType():
             return "wörd" + "s" * variant
         case _:

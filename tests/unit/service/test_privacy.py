@@ -13,6 +13,7 @@ from allotment.model.ids import AttemptNo, JobId, TaskIndex
 from allotment.model.quantity import Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.spec import Checkpoint, JobSpec, TaskRole
+from allotment.model.sweeps import Sweep
 from allotment.service.privacy import (
     OF_CHECKPOINT,
     OF_JOB,
@@ -47,6 +48,7 @@ EVENTS = [
     e.DatasetGranted("hush", "hush", Grant(Grantee.USER, "hush")),
     e.DatasetRevoked("hush", "hush", Grantee.TENANT, "hush"),
     e.DatasetRemoved("hush", "hush"),
+    e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
 ]
 
 
@@ -86,6 +88,7 @@ PUBLIC_WORDS = {
     "JobCancelled.by", "EventsLost.because", "TaskStarted.engine_job",
     "NodesFound.engine", "NodesFound.came", "NodesFound.changed", "NodesFound.left",
     "StopRequested.signal", "ShrinkRequested.signal",
+    "SweepSubmitted.name", "SweepSubmitted.tenant",
     "AttemptPlaced.quota", "AttemptPromoted.quota", "Reserved.quota", "AttemptResumed.quota",
 }  # fmt: skip
 """Texts in events that are words of ours, of administrators, or names."""
@@ -94,7 +97,7 @@ LEFT_OUT = {
     "JobSubmitted.spec", "JobSubmitted.key", "JobSubmitted.warnings", "JobEdited.spec",
     "JobFailed.diagnosis", "JobTimedOut.diagnosis", "CheckpointSaved.path",
     "StopRequested.diagnosis", "AttemptEnded.diagnosis", "TaskHeld.exit", "TaskEnded.exit",
-    "TaskEnded.diagnosis",
+    "TaskEnded.diagnosis", "SweepSubmitted.sweep",
     *(
         f"{kind}.{part}"
         for kind, parts in {
@@ -111,7 +114,11 @@ LEFT_OUT = {
 
 def _holds_words(hint: Any) -> bool:
     parts = get_args(hint)
-    return hint is str or hint in (JobSpec, Diagnosis, Exit) or any(map(_holds_words, parts))
+    return (
+        hint is str
+        or hint in (JobSpec, Diagnosis, Exit, Sweep)
+        or any(map(_holds_words, parts))
+    )
 
 
 def test_a_new_text_in_an_event_is_looked_at_before_others_see_it() -> None:
@@ -127,3 +134,10 @@ def test_a_new_text_in_an_event_is_looked_at_before_others_see_it() -> None:
     assert {type(event).__name__ for event in EVENTS} == {
         "DatasetCreated", *(field.partition(".")[0] for field in LEFT_OUT)
     }  # fmt: skip
+
+
+def test_what_a_trial_reports_is_its_owners() -> None:
+    for event in (e.RungReached(JOB, 0, 10, 0.5), e.TrialMeasured(JOB, 10, 0.5)):
+        told = event_for_others(event)
+        assert isinstance(told, (e.RungReached, e.TrialMeasured))
+        assert (told.step, told.value) == (0, None)

@@ -67,6 +67,7 @@ class Submit:
                 query.held or job.held,
                 job.grid,
                 job.indices,
+                job.sweep,
             ),
             actor,
         )
