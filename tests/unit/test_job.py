@@ -77,3 +77,38 @@ def test_it_needs_python_alone_and_only_the_first_process_tells(
     assert file.exists() is tells
     if tells:
         assert lines(file) == [{"step": 2, "total": 3}]
+
+
+def test_a_trial_keeps_its_metric_at_just_the_steps_of_its_rungs(tmp_path: Path) -> None:
+    file = tmp_path / "progress"
+    told = Progress(str(file), "loss", [10, 30])
+    for step in range(1, 41):
+        told(step, loss=float(step), other=1.0)
+        if step == 10:  # Written at once, though the last line is not a tenth of a second old.
+            assert lines(file)[0]["rungs"] == [[10, 10.0]]
+    told.last()
+    (line,) = lines(file)
+    assert line["rungs"] == [[10, 10.0], [30, 30.0]]
+    assert line["step"] == 40
+    assert line["metrics"] == {"loss": 40.0, "other": 1.0}
+
+
+def test_a_trial_may_report_its_metric_now_and_then_and_jump(tmp_path: Path) -> None:
+    file = tmp_path / "progress"
+    told = Progress(str(file), "loss", [10, 30, 90])
+    told(1)
+    told(12)
+    told(35, loss=0.5)
+    assert lines(file)[0]["rungs"] == [[35, 0.5], [35, 0.5]]
+
+
+def test_a_trial_tells_that_its_metric_is_no_number(tmp_path: Path) -> None:
+    file = tmp_path / "progress"
+    told = Progress(str(file), "loss", [2, 3])
+    told(2, loss=math.nan)
+    assert lines(file) == [{"step": 2, "metrics": {"loss": None}, "rungs": [[2, None]]}]
+    told(3, loss="x")
+    told("x", loss=1.0)  # type: ignore[arg-type]
+    told._next = 0.0
+    told(4, loss=math.inf)
+    assert lines(file)[0]["rungs"] == [[2, None], [4, None]]

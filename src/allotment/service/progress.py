@@ -161,9 +161,7 @@ class ProgressWatch:
             return None
         self._note(changed, told, job.attempts[-1].staying)
         if (metric := metric_of(job)) in told.metrics:
-            value = told.metrics[metric]
-            finite = value is not None and math.isfinite(value)
-            self._compared[job.id] = told.step, value if finite else None
+            self._compared[job.id] = told.step, _finite(told.metrics[metric])
         return job
 
     def _trial(self, job: JobRecord, *, is_last: bool = False) -> TrialReport | None:
@@ -176,7 +174,7 @@ class ProgressWatch:
             return TrialReport(job.id, no, 0, is_last=is_last)
         known = self._compared.get(job.id)
         step, value = known or (told.step, None)
-        rungs = told.rungs[:MOST_RUNGS]
+        rungs = tuple((at, _finite(value)) for at, value in told.rungs[:MOST_RUNGS])
         return TrialReport(job.id, no, step, value, known is not None, rungs, is_last=is_last)
 
     async def last_of(self, job: JobRecord, state: State) -> TrialReport | None:
@@ -220,6 +218,10 @@ class ProgressWatch:
         if steps is None or (steps.attempt, steps.tasks) != (changed.key.attempt, tasks):
             steps = self._steps[changed.key.job] = Steps(changed.key.attempt, tasks)
         steps.add(changed.at_ns, told)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def metric_of(job: JobRecord) -> str:

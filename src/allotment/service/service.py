@@ -165,7 +165,7 @@ class Service:
         )
         self.environments = self.pipeline.dispatcher.environments
         self.datasets = self.pipeline.datasets
-        self.sweeping = Sweeping(self.pipeline, self.finding, self._archive)
+        self.sweeping = Sweeping(self.pipeline, self.finding, self._archive, turns)
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 
 import msgspec
 import structlog
@@ -11,10 +12,11 @@ from allotment.engine.sweep_records import SweepRecord
 from allotment.engine.sweeps import no_such_sweep, spent, sweep_of
 from allotment.model import commands as c
 from allotment.model.errors import Code, Rejected
+from allotment.model.grid import Parameters
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
-from allotment.model.sweeps import Sweep, SweepEnd
+from allotment.model.sweeps import Goal, Sweep, SweepEnd
 from allotment.model.tenancy import Visibility
 from allotment.service.access import is_admin
 from allotment.service.archive import Archive
@@ -22,8 +24,11 @@ from allotment.service.finding import Finding
 from allotment.service.pipeline import Pipeline
 from allotment.service.sweep_view import SweepRow, SweepView, TrialView
 from allotment.service.sweep_words import loss
+from allotment.service.turns import Turns
 from allotment.sweeps.draw import trials
 
+FORGOTTEN = JobState.CANCELLED
+"""What a trial is shown as whose end is not kept any more."""
 LOOK_EVERY_S = 5.0
 MOST_LISTED = 100
 
@@ -33,9 +38,11 @@ log = structlog.get_logger("allot.service")
 class Sweeping:
     """The sweeps of one service."""
 
-    def __init__(self, pipeline: Pipeline, finding: Finding, archive: Archive) -> None:
+    def __init__(
+        self, pipeline: Pipeline, finding: Finding, archive: Archive, turns: Turns
+    ) -> None:
         self._pipeline, self._state = pipeline, pipeline.state
-        self._finding, self._archive = finding, archive
+        self._finding, self._archive, self._turns = finding, archive, turns
 
     # ── budgets ─────────────────────────────────────────────────────────────────────────
 
@@ -73,22 +80,29 @@ class Sweeping:
                 "Ask its owner or the administrator.",
             )
         await self._pipeline.command(c.StopSweep(sweep.id), actor)
-        return self.sweep(str(sweep.id), actor)
+        return await self.sweep(str(sweep.id), actor)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
-    def sweeps(self, actor: Actor) -> list[SweepRow]:
-        """Return the newest sweeps, the newest first."""
+    async def sweeps(self, actor: Actor) -> list[SweepRow]:
+        """Return the newest sweeps, the newest first. One may have many trials: in turns."""
         newest = sorted(self._state.sweeps.values(), key=lambda sweep: -sweep.id)
-        return [self._row(sweep, actor) for sweep in newest[:MOST_LISTED]]
+        made: list[SweepRow] = []
+        of = partial(self._row, actor=actor)
+        async for rows in self._turns.over(newest[:MOST_LISTED], of, actor.user):
+            made += rows
+        return made
 
-    def sweep(self, ref: str, actor: Actor) -> SweepView:
+    async def sweep(self, ref: str, actor: Actor) -> SweepView:
         """Return one sweep with its trials. Raises Rejected."""
         sweep = self._find(ref, actor)
+        return await self._turns.once(partial(self._view, sweep, actor), actor.user)
+
+    def _view(self, sweep: SweepRecord, actor: Actor) -> SweepView:
         inside = self._sees(sweep, actor)
         found = self._trials(sweep, inside=inside)
         return SweepView(
-            row=self._row(sweep, actor, found),
+            row=self._row(sweep, actor),
             sweep=sweep.sweep if inside else None,
             max_running=self._max_running(sweep),
             trials=tuple(found),
@@ -146,13 +160,11 @@ class Sweeping:
         jobs = self._state.jobs
         return {JobId(job): jobs[JobId(job)] for job in sweep.ids if job in jobs}
 
-    def _row(
-        self, sweep: SweepRecord, actor: Actor, found: list[TrialView] | None = None
-    ) -> SweepRow:
-        inside = self._sees(sweep, actor)
-        found = self._trials(sweep, inside=inside) if found is None else found
+    def _row(self, sweep: SweepRecord, actor: Actor) -> SweepRow:
         gpu, cpu = spent(self._state, sweep, self._pipeline.clock.now())
-        counts = Counter(trial.state.value for trial in found)
+        states = self._states(sweep)
+        counts = Counter(state.value for state in states.values())
+        best = self._best(sweep, states) if self._sees(sweep, actor) else None
         return SweepRow(
             id=sweep.id,
             name=sweep.name,
@@ -165,47 +177,75 @@ class Sweeping:
             finished_at=sweep.finished_at,
             gpu_ms=gpu,
             cpu_ms=cpu,
-            best=found[0] if inside and found and found[0].value is not None else None,
+            best=best,
         )
 
     # ── trials ──────────────────────────────────────────────────────────────────────────
 
-    def _trials(self, sweep: SweepRecord, *, inside: bool) -> list[TrialView]:
-        """Return the trials, the best first."""
+    def _states(self, sweep: SweepRecord) -> dict[JobId, JobState]:
+        """Return the state of each trial, by its id."""
         live = self._live(sweep)
         gone: Mapping[JobId, JobState] = {}
         if len(live) < sweep.trials:
             gone = self._archive.states(JobId(sweep.ids[0]), JobId(sweep.ids[-1]))
-        params = trials(sweep.sweep) if inside else []
-        now = self._pipeline.clock.now()
-        made: list[TrialView] = []
-        for index, each in enumerate(sweep.ids):
-            id_ = JobId(each)
-            job = live.get(id_)
-            state = job.state if job is not None else gone.get(id_, JobState.CANCELLED)
-            step, value = self._last(sweep, id_, job) if inside else (0, None)
-            made.append(
-                TrialView(
-                    job=id_,
-                    index=index,
-                    params=dict(params[index]) if inside else {},
-                    state=state,
-                    ran_ms=_ran_ms(sweep, id_, job, now),
-                    rung=len(sweep.reached.get(id_, ())),
-                    step=step,
-                    value=value,
-                    rungs=tuple(sweep.reached.get(id_, ())) if inside else (),
-                    stopped=loss(*sweep.stopped[id_]) if id_ in sweep.stopped else "",
-                )
-            )
-        sign = -1 if sweep.sweep.goal.value == "maximize" else 1
-        made.sort(key=lambda each: (each.value is None, sign * (each.value or 0), each.index))
-        return made
+        return {
+            JobId(each): live[each].state if each in live else gone.get(each, FORGOTTEN)
+            for each in map(JobId, sweep.ids)
+        }
 
-    def _last(
-        self, sweep: SweepRecord, id_: JobId, job: JobRecord | None
-    ) -> tuple[int, float | None]:
+    def _trials(self, sweep: SweepRecord, *, inside: bool) -> list[TrialView]:
+        """Return the trials, the best first."""
+        params = trials(sweep.sweep) if inside else [()] * sweep.trials
+        found = self._states(sweep).items()
+        made = [
+            self._trial(sweep, id_, state, mine, inside=inside)
+            for (id_, state), mine in zip(found, params, strict=True)
+        ]
+        return sorted(made, key=lambda each: _rank(sweep.sweep, each.value, each.index))
+
+    def _best(self, sweep: SweepRecord, states: Mapping[JobId, JobState]) -> TrialView | None:
+        """Return the trial with the best last value; None where there is no value yet."""
+        values = ((self._last(sweep, id_)[1], index) for index, id_ in enumerate(states))
+        known = [(value, index) for value, index in values if value is not None]
+        if not known:
+            return None
+        _, index = min(known, key=lambda each: _rank(sweep.sweep, *each))
+        id_ = JobId(sweep.ids[index])
+        return self._trial(sweep, id_, states[id_], trials(sweep.sweep)[index], inside=True)
+
+    def _trial(
+        self,
+        sweep: SweepRecord,
+        id_: JobId,
+        state: JobState,
+        params: Parameters,
+        *,
+        inside: bool,
+    ) -> TrialView:
+        reached = sweep.reached.get(id_, [])
+        step, value = self._last(sweep, id_) if inside else (0, None)
+        return TrialView(
+            job=id_,
+            index=id_ - sweep.id,
+            params=dict(params),
+            state=state,
+            ran_ms=self._ran_ms(sweep, id_),
+            rung=len(reached),
+            step=step,
+            value=value,
+            rungs=tuple(reached) if inside else (),
+            stopped=loss(*sweep.stopped[id_]) if id_ in sweep.stopped else "",
+        )
+
+    def _ran_ms(self, sweep: SweepRecord, id_: JobId) -> int:
+        job = self._state.jobs.get(id_)
+        attempt = job.attempt if job is not None else None
+        now = attempt.ran_until(self._pipeline.clock.now()) if attempt is not None else 0
+        return sweep.ran.get(id_, 0) + now
+
+    def _last(self, sweep: SweepRecord, id_: JobId) -> tuple[int, float | None]:
         """Return the newest step and value that a trial reported."""
+        job = self._state.jobs.get(id_)
         progress, recorded = self._pipeline.progress, sweep.measured.get(id_, (0, None))
         if (now := progress.compared(id_)) is not None:
             return now
@@ -227,9 +267,10 @@ class Sweeping:
         return f"No trial has reported {metric!r} yet: docs/guide/progress.md." if ran else ""
 
 
-def _ran_ms(sweep: SweepRecord, id_: JobId, job: JobRecord | None, now: Instant) -> int:
-    attempt = job.attempt if job is not None else None
-    return sweep.ran.get(id_, 0) + (attempt.ran_until(now) if attempt is not None else 0)
+def _rank(sweep: Sweep, value: float | None, index: int) -> tuple[bool, float, int]:
+    """Return what sorts trials: the best first, then those without a value."""
+    sign = 1 if sweep.goal is Goal.MINIMIZE else -1
+    return value is None, sign * (value or 0.0), index
 
 
 def with_seed(sweep: Sweep | None, seed: int) -> Sweep | None:

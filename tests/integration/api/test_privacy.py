@@ -74,7 +74,12 @@ def private_jobs(live: Live) -> int:
     assert held.status == 201, held
     changed = live.ask("PATCH", f"/v1/jobs/{held.json['id']}", {"set": [f"env.A={MARK}"]})
     assert changed.status == 200, changed
-    return held.json["id"]
+    sweep = {"parameters": {MARK.replace("-", "_"): [MARK, "x"]}, "metric": MARK}
+    swept = {"name": "swept", "tenant": "vision", "command": "fake forever", "sweep": sweep}
+    made = live.ask("POST", "/v1/jobs", swept)
+    assert made.status == 201, made
+    assert MARK in live.ask("GET", "/v1/sweeps/swept").body.decode()
+    return made.json["id"]
 
 
 def read_by_another(live: Live, path: str) -> Answer:
@@ -93,6 +98,9 @@ def test_nothing_private_of_a_job_can_be_read_by_others(live: Live) -> None:
 
 def test_what_others_need_for_why_stays(live: Live) -> None:
     private_jobs(live)
+    of_a_sweep = read_by_another(live, "/v1/sweeps/swept").json
+    assert (of_a_sweep["private"], len(of_a_sweep["trials"])) == (True, 2)
+    assert is_refused(as_user(NOBODY, live, "POST", "/v1/sweeps/swept:stop"))
     row = read_by_another(live, "/v1/jobs/1").json
     assert row["private"] is True
     assert (row["row"]["name"], row["row"]["user"]) == ("job", "root")

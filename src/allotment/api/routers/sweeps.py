@@ -15,7 +15,7 @@ router = APIRouter(tags=["jobs"])
 )
 async def list_sweeps(service: TheService, caller: Caller) -> Response:
     """List the newest hundred sweeps, the newest first."""
-    return reply(service.shown(service.sweeping.sweeps(caller)))
+    return reply(service.shown(await service.sweeping.sweeps(caller)))
 
 
 @router.get(
@@ -29,7 +29,7 @@ async def show_sweep(ref: str, service: TheService, caller: Caller) -> Response:
 
     `ref` is its id, its name, `last`, or a job that is one of its trials.
     """
-    return reply(service.shown(service.sweeping.sweep(ref, caller)))
+    return reply(service.shown(await service.sweeping.sweep(ref, caller)))
 
 
 @router.post(
