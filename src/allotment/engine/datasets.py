@@ -125,18 +125,23 @@ def _remove(state: State, command: c.RemoveData) -> Emit:
         what = f"{dataset.full}@{number}" if number else dataset.full
         raise Rejected(
             Code.CONFLICT,
-            f"{what} is used by jobs that have not ended: {named}.",
-            "Remove it when they have, or cancel them.",
+            f"{what} is used by jobs that run, or are its owner's own: {named}.",
+            "Remove it when they have ended, or cancel them.",
         )
     yield e.DatasetRemoved(dataset.tenant, dataset.name, number)
 
 
 def users_of(state: State, dataset: Dataset, number: int) -> list[JobId]:
-    """Return the jobs that have not ended and use a version, or with 0 any. O(jobs)."""
+    """Return the jobs that keep a version from going, or with 0 any: O(jobs).
+
+    Those that run, and the owner's own that wait. Others who may read could have jobs wait for
+    ever, and the owner cannot cancel them.
+    """
     return [
         job.id
         for job in state.jobs.values()
         if job.spec.data and not job.state.finished
+        if job.attempt is not None or job.owner.uid == dataset.uid
         for use in job.spec.data
         if (use.tenant, use.name) == (dataset.tenant, dataset.name)
         and number in (0, use.version)

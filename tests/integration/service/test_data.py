@@ -190,7 +190,7 @@ def test_what_jobs_need_is_not_removed_and_files_are_kept_once(service: WithUser
     status, answer = service.ask_as("ann", "POST", "/v1/jobs?held=true", spec)
     assert status == 201
     said = refused(service, "ann", "rm", "words@1")
-    assert "used by jobs that have not ended: 1" in said
+    assert "used by jobs that run, or are its owner's own: 1" in said
     service.ask_as("ann", "POST", f"/v1/jobs/{answer['id']}:cancel")
     kept = list((service.state / "data").glob("*/files/??/*"))
     assert len(kept) == 3  # of four files two are the same
@@ -201,6 +201,28 @@ def test_what_jobs_need_is_not_removed_and_files_are_kept_once(service: WithUser
     assert len(list((service.state / "data").glob("*/trees/*"))) == 1
     as_user(service, "ann", "rm", "words")
     assert [path.name for path in (service.state / "data").iterdir()] == ["new"]
+
+
+def test_a_job_of_others_that_waits_keeps_no_owner_from_removing(service: WithUsers) -> None:
+    put(service)
+    as_user(service, "ann", "grant", "words", "user:ben")
+    spec = {
+        "name": "j", "command": "true", "tenant": "ben", "data": {"ann/words": "/data/w"},
+        "resources": {"cpu": 0.1, "memory": "64MiB"},
+    }  # fmt: skip
+    status, waits = service.ask_as("ben", "POST", "/v1/jobs?held=true", spec)
+    assert status == 201, waits
+    runs = {**spec, "command": "while ! test -e $TMPDIR/go; do sleep 0.05; done"}
+    status, answer = service.ask_as("ben", "POST", "/v1/jobs", runs)
+    assert status == 201, answer
+    service.wait_for(answer["id"], "running")
+    assert f"are its owner's own: {answer['id']}." in refused(service, "ann", "rm", "words")
+    (service.state / "scratch" / f"{answer['id']}.1.task.0" / "go").touch()
+    service.wait_for(answer["id"], "succeeded")
+    as_user(service, "ann", "rm", "words")
+    service.ask_as("ben", "POST", f"/v1/jobs/{waits['id']}:release")
+    service.wait_for(waits["id"], "failed")
+    assert Job(service, waits["id"]).diagnosis["code"] == "data_missing"
 
 
 def test_a_registered_folder_is_read_or_written_by_those_who_may(

@@ -9,7 +9,7 @@ from allotment.model import commands as c
 from allotment.model.data_use import DataUse
 from allotment.model.datasets import Grant, Grantee
 from allotment.model.errors import Code, Rejected
-from allotment.model.ids import JobId
+from allotment.model.ids import Actor, JobId
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -76,6 +76,7 @@ def test_what_a_job_needs_stays_until_it_has_ended(world: World) -> None:
     assert refusal(world, c.RemoveData("vision", "words")) is Code.CONFLICT
     world.do(c.RemoveData("vision", "words", 2))
     world.do(c.CancelJob(JobId(1)))
+    world.do(c.SubmitJob(spec), Actor("ben", 7))  # of somebody else's, and it waits
     world.do(c.RemoveData("vision", "words"))
     assert world.state.datasets == {}
 
