@@ -38,7 +38,9 @@ Name = Annotated[str, Path(description="The name, with `@3` for one version.")]
 @router.get("/v1/data", responses=returns(DataRows), response_class=Returns, name="datasets")
 async def list_data(service: TheService, caller: Caller) -> Response:
     """List the datasets that you may use: your own, your tenants', and those granted."""
-    return reply(DataRows(tuple(await service.datasets.rows(caller))))
+    page = DataRows(tuple(await service.datasets.rows(caller)))
+    body = await asyncio.to_thread(ENCODER.encode, page)
+    return Response(body, headers=NO_STORE, media_type=JSON)
 
 
 @router.post(

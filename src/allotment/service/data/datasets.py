@@ -90,7 +90,8 @@ class Datasets:
 
     async def rows(self, actor: Actor) -> list[DataView]:
         """List the datasets that a user may use."""
-        return [self._view(each, actor) for each in self.names.readable(actor)]
+        readable = tuple(self.names.readable(actor))
+        return await self._run(actor, lambda: [self._view(each, actor) for each in readable])
 
     async def show(self, text: str, actor: Actor) -> DataView:
         """Return one dataset. Raises Rejected."""

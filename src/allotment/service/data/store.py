@@ -16,7 +16,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -151,6 +151,8 @@ class DataStore:
     def sweep(self, dataset: str, kept: Collection[str], older_s: float) -> int:
         """Remove what no version needs and is older than that; return how many files went.
 
+        What came since then without a pause of that length stays: a version may become of it.
+
         `kept` are the digests of the versions there are.
         """
         shelf, before = self.shelf(dataset), time.time() - older_s
@@ -167,17 +169,35 @@ class DataStore:
             for path in shelf.charges():
                 if not self.tree(dataset, path.stem).exists():
                     path.unlink()
+            alone: list[tuple[Path, float]] = []
             for path in shelf.files():
                 found = path.stat()
                 # One with other links is in a version, and so is what a program was copied of.
                 is_alone = found.st_nlink == 1 and not _is_in_use(
                     path.with_name(path.name + _CAN_BE_RUN)
                 )
-                if is_alone and found.st_mtime < before:
+                if is_alone:
+                    alone.append((path, found.st_mtime))
+            since = _since(alone, older_s)
+            for path, when in alone:
+                if when < since:
                     path.unlink()
                     gone += 1
             shelf.count_anew()
         return gone
+
+
+def _since(alone: Iterable[tuple[Path, float]], older_s: float) -> float:
+    """Return when what comes now began to come: no pause in it was as long as `older_s`.
+
+    Many files take long to send, and get their version at the end.
+    """
+    since = time.time()
+    for when in sorted((when for _, when in alone), reverse=True):
+        if when < since - older_s:
+            break
+        since = min(since, when)
+    return since
 
 
 def _is_in_use(path: Path) -> bool:

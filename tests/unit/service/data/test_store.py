@@ -80,6 +80,18 @@ def test_a_version_that_goes_takes_only_what_no_other_has(
     assert store.datasets() == []
 
 
+def test_what_came_in_one_go_stays_however_long_it_took(store: DataStore) -> None:
+    shelf, now = store.shelf(ID), time.time()
+    for seconds in (100, 1000, 1900, 2999, 4100, 4200):
+        made = shelf.fresh.path()
+        made.write_bytes(str(seconds).encode())
+        os.utime(made, (now - seconds, now - seconds))
+        shelf.keep_file(made, digest_of(str(seconds).encode()))
+    assert store.sweep(ID, (), 1000) == 3
+    left = {path.read_bytes() for path in shelf.files()}
+    assert left == {b"100", b"1000", b"1900"}
+
+
 def test_what_was_laid_out_and_not_noted_goes_in_time(store: DataStore, tmp_path: Path) -> None:
     left = version(store, ("a", "f", b"left"))
     store.sweep(ID, (), 1000)
