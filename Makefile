@@ -33,6 +33,7 @@ nightly: setup ## At length: cells, races, kills of the service, mutants of the 
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
+	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
 	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
 
