@@ -107,6 +107,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path)
     monkeypatch.setattr(client_of, "Http", made.api.opened)
     monkeypatch.setattr(client_of, "PAUSE_S", 0.001)
+    monkeypatch.setattr(backend_of, "BACK_S", 0)
     for name in ("LOOK_EVERY_S", "SIZES_EVERY_S", "RIGHTS_EVERY_S"):
         monkeypatch.setattr(backend_of, name, 0.01)
     monkeypatch.setattr(guests, "AGAIN_S", 0.01)
@@ -274,6 +275,22 @@ async def test_a_budget_keeps_a_pod_for_a_while_and_not_for_ever(
         assert world.asks("POST", evictions) > 1
         assert world.asks("DELETE", f"{TEAM}/one") >= 1
         world.api.take_away("team/one")
+        await until(lambda: world.seen(Seen.ENDED))
+
+
+@in_loop
+async def test_a_pod_taken_from_under_its_kubelet_keeps_its_place_for_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by `kubectl delete --force`: its node hears later that it is to end."""
+    monkeypatch.setattr(backend_of, "BACK_S", PATIENCE_S)
+    pod = world.offer("one")
+    async with world.service() as backend:
+        await backend.launch(the_gang(pod))
+        world.api.take_away("team/one")
+        await until(lambda: backend._guests._guests[key_of(0)].is_gone)
+        assert not world.seen(Seen.ENDED)
+        monkeypatch.setattr(backend_of, "BACK_S", 0)
         await until(lambda: world.seen(Seen.ENDED))
 
 

@@ -18,7 +18,9 @@ from allotment.backends.kubernetes import logs, watch
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.kubeconfig import Access
+from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.record import Launched, Records
+from allotment.backends.kubernetes.status import may_run
 from allotment.model.cluster import Device, Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
@@ -339,8 +341,10 @@ def test_nothing_is_bound_until_nodes_were_listed(world: World) -> None:
 
 
 def test_a_pod_that_is_gone_is_not_run_again_while_its_node_is_not_known(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(backend_of, "BACK_S", 0)
+
     async def story() -> None:
         async with world.service() as backend:
             assert await backend.launch(GANG) == {}
@@ -358,6 +362,55 @@ def test_a_pod_that_is_gone_is_not_run_again_while_its_node_is_not_known(
             assert end.exit.lost
 
     asyncio.run(story())
+
+
+def test_a_pod_taken_from_under_its_kubelet_may_run_on_for_a_while(world: World) -> None:
+    """As by `kubectl delete --force`: Kubernetes forgets it before its node hears of it."""
+
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            pod = world.pod
+            world.api.remove()
+            await until(lambda: KEY in backend._fenced)
+            await looked(world, pod)
+            assert not world.ends(), "it would be run a second time"
+            backend._gone_at[KEY] -= backend_of.BACK_S
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_was_told_to_end_and_is_gone_has_ended(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            world.api.our_pod()["metadata"]["deletionTimestamp"] = "now"
+            world.api.remove()
+            await until(world.ends)
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("deleted", "state", "is_so"),
+    [
+        ("", "running", True),
+        ("", "waiting", True),
+        ("now", "running", True),
+        ("now", "waiting", False),
+        ("now", "terminated", False),
+    ],
+)
+def test_only_what_its_kubelet_has_ended_has_ended(
+    deleted: str, state: str, is_so: bool
+) -> None:
+    status = {"name": "task", "state": {state: {}}}
+    tree = {
+        "metadata": {"name": "p", **({"deletionTimestamp": deleted} if deleted else {})},
+        "status": {"phase": "Running", "containerStatuses": [status]},
+    }
+    assert may_run(msgspec.convert(tree, Pod)) is is_so
 
 
 def test_pods_of_others_are_counted_again_once_they_may_be_listed(world: World) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from secrets import token_hex
 from signal import SIGTERM
@@ -55,6 +55,7 @@ from allotment.backends.kubernetes.status import (
     hindrance,
     is_over,
     is_running,
+    may_run,
     report,
     words_of,
 )
@@ -95,7 +96,8 @@ STRAY_S = 30.0
 LATE_S = 75.0
 """For so long what nobody answered may still be carried out: API servers give up after 60 s."""
 BACK_S = 30.0
-"""After a node reports again: what it still ran of pods that are gone, it has ended by then."""
+"""After a node reports again, or a pod was taken away under its kubelet: what the node still
+ran of pods that are gone, it has ended by then."""
 STREAMS = ("stdout", "stderr")
 TERM, KILL = "TERM", "KILL"
 
@@ -153,6 +155,8 @@ class KubernetesBackend:
         """When a task that got another signal than TERM is to be ended."""
         self._fenced: dict[TaskKey, Pod | None] = {}
         """Tasks whose pods are gone, on nodes of which nobody knows what they do."""
+        self._gone_at: dict[TaskKey, float] = {}
+        """When we heard that a pod is gone of which nobody said that it had ended."""
         self._taken: set[TaskKey] = set()
         """Tasks whose pods we take back just now: that one is gone is no news."""
         self._back: dict[str, float] = {}
@@ -677,11 +681,12 @@ class KubernetesBackend:
         elif self._silent.pop(node, None) is not None:
             self._back[node] = monotonic()
 
-    def _is_certain(self, node: str) -> bool:
+    def _is_certain(self, node: str, gone_at: float = -inf) -> bool:
         """Whether what is gone in Kubernetes does not run on a node any more.
 
-        It does not where the node is gone itself, or has reported for a while; or where the
-        rule of its engine says that it has been silent for long enough.
+        It does not where the node is gone itself, or has reported for a while since it came
+        back, and since `gone_at`; or where the rule of its engine says that it has been silent
+        for long enough.
         """
         if node not in self._cluster.nodes:
             return self._cluster.nodes_known
@@ -689,8 +694,7 @@ class KubernetesBackend:
         if since is not None:
             force_s = self._setup.force_after_ms / 1000
             return bool(force_s) and monotonic() - since >= force_s
-        back = self._back.get(node)
-        return back is None or monotonic() - back >= BACK_S
+        return monotonic() - max(self._back.get(node, -inf), gone_at) >= BACK_S
 
     # ── what it keeps ───────────────────────────────────────────────────────────────────
 
@@ -779,7 +783,10 @@ class KubernetesBackend:
             return
         # Its binding may not be kept yet, or was not answered.
         is_bound = record.is_bound or (pod is not None and bool(pod.spec.node_name))
-        if is_bound and not self._is_certain(record.node):
+        gone_at = -inf
+        if pod is None or may_run(pod):
+            gone_at = self._gone_at.setdefault(key, monotonic())
+        if is_bound and not self._is_certain(record.node, gone_at):
             self._fenced.setdefault(key, pod)
             return
         if record.is_stopped:
@@ -860,7 +867,8 @@ class KubernetesBackend:
         if follow is not None:
             follow[1].cancel()
         for known in (
-            self._told, self._waits, self._overdue, self._fenced, self._ending, self._asked_at,
+            self._told, self._waits, self._overdue, self._fenced, self._gone_at, self._ending,
+            self._asked_at,
         ):  # fmt: skip
             known.pop(key, None)
 
@@ -902,6 +910,7 @@ class KubernetesBackend:
             self._gone(key, known)
         else:
             self._fenced.pop(key, None)
+            self._gone_at.pop(key, None)
             self._hear(key, pod)
 
     async def _weigh(self, key: TaskKey, record: Launched, pod: Pod, waited_s: float) -> None:

@@ -6,7 +6,7 @@ has where they are. A pod of the same name with another uid is another pod.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 from signal import SIGTERM
 from time import monotonic
 
@@ -19,6 +19,7 @@ from allotment.backends.kubernetes.discover import TYPES, device_of, type_of
 from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, was_deleted
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.request import binding_of, deletion_of
+from allotment.backends.kubernetes.status import may_run
 from allotment.backends.kubernetes.telling import Word, disruption_of, event_of
 from allotment.backends.together import gather_all
 from allotment.model.diagnosis import Diagnosis, Exit
@@ -60,6 +61,8 @@ class Guest(msgspec.Struct):
     """From when budgets do not count any more."""
     is_gone: bool = False
     """It is not in Kubernetes any more, and its node does not say whether it still runs."""
+    gone_at: float = -inf
+    """When we heard so, where nobody said that it had ended."""
 
 
 class Guests:
@@ -71,7 +74,7 @@ class Guests:
         client: Client,
         cluster: Cluster,
         report: Callable[[TaskReport], None],
-        is_certain: Callable[[str], bool],
+        is_certain: Callable[[str, float], bool],
         let_go: Callable[[str], None],
     ) -> None:
         self._client, self._cluster = client, cluster
@@ -109,9 +112,9 @@ class Guests:
         elif pod.is_over:
             self._end(guest, *end_of(pod, is_stopped=guest.is_stopped))
         elif is_gone:
-            self._gone(guest)
+            self._gone(guest, runs_on=may_run(pod))
         else:
-            guest.is_gone = False
+            guest.is_gone, guest.gone_at = False, -inf
             guest.node, guest.is_bound = node or guest.node, guest.is_bound or bool(node)
             if node and pod.status.phase == "Running" and not guest.is_running:
                 guest.is_running = True
@@ -123,9 +126,12 @@ class Guests:
         for guest in [each for each in self._guests.values() if each.pod.uid not in there]:
             self._gone(guest)
 
-    def _gone(self, guest: Guest) -> None:
-        """Hear that a pod is not there any more: whether it has ended depends on its node."""
-        if guest.is_bound and guest.node and not self._is_certain(guest.node):
+    def _gone(self, guest: Guest, *, runs_on: bool = True) -> None:
+        """Hear that a pod is not there any more: whether it has ended depends on its node, and
+        on whether that said so."""
+        if runs_on and not guest.is_gone:
+            guest.gone_at = monotonic()
+        if guest.is_bound and guest.node and not self._is_certain(guest.node, guest.gone_at):
             guest.is_gone = True
         elif guest.is_stopped:
             self._end(guest, Exit(signal=SIGTERM))

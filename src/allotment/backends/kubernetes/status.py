@@ -132,6 +132,19 @@ def is_running(pod: Pod) -> bool:
     return _state(pod).running is not None
 
 
+def may_run(pod: Pod) -> bool:
+    """Whether a pod that is gone, last seen so, may run on until its kubelet hears of it.
+
+    A kubelet that ends a pod says that its containers have ended, and then lets it go. One that
+    was taken away with no grace was never told to end.
+    """
+    states = (status.state for status in pod.status.container_statuses or ())
+    is_told = pod.metadata.deletion_timestamp is not None
+    return not pod.is_over and (
+        not is_told or any(state.running is not None for state in states)
+    )
+
+
 def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
     """Return why a pod that waits for so long is not waited for any longer; '' to go on."""
     waiting = _state(pod).waiting
