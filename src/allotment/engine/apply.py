@@ -291,8 +291,8 @@ def _noted(state: State, record: e.Record, event: e.JobNoted) -> None:
 
 def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
     job = state.jobs.pop(event.job)
-    if job.key:
-        state.keys.pop((job.owner.user, job.key), None)
+    if job.key and state.keys.get((job.owner.user, job.key)) == job.id:
+        del state.keys[job.owner.user, job.key]  # work of others may be a newer job by now
     state.dependents.pop(job.id, None)
     if state.finished and state.finished[0] == job.id:
         state.finished.popleft()

@@ -15,6 +15,7 @@ import structlog
 from allotment.engine.records import JobRecord
 from allotment.model import commands as c
 from allotment.model.errors import Code, Rejected
+from allotment.model.events import Outcome
 from allotment.model.ids import Actor, JobId, TaskKey
 from allotment.model.lifecycle import JobState, ended_how
 from allotment.model.spec import JobSpec, Offered
@@ -106,7 +107,8 @@ class Offering:
     def _accept(self, offer: Offer) -> None:
         """Make a job of an offer, unless it is one. Raises Rejected."""
         known = self._finding.known(offer.owner, offer.key)
-        if known is None:
+        record = self._pipeline.state.jobs.get(known.id) if known is not None else None
+        if known is None or (record is not None and _lost_its_place(record)):
             self._check_pace(offer)
             before = self._pipeline.state.next_job
             self._pipeline.apply(c.SubmitJob(offer.spec, offer.key), offer.owner)
@@ -150,13 +152,17 @@ class Offering:
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
     async def look(self) -> None:
-        """Cancel jobs whose work is gone, say why others wait, and try refused offers again."""
+        """Cancel jobs whose work is gone, say why others wait, and try offers again."""
         if self._backend is None:
             return
         gone: list[JobRecord] = []
+        anew: list[tuple[Offer, float]] = []
         for job in list(self._jobs):
             record = self._pipeline.state.jobs.get(job)
-            if record is None or record.state.finished:
+            if record is not None and self._waits_on(record):
+                del self._jobs[job]
+                anew.append((Offer(record.key, record.owner, record.spec), FIRST_PAUSE_S))
+            elif record is None or record.state.finished:
                 self._over(job, record)
             elif record.state.waiting and self._backend.is_offered(record.key) is False:
                 gone.append(record)
@@ -167,6 +173,11 @@ class Offering:
                 self._pace.ran(record.owner)
         if gone and not self._pipeline.committer.trouble:
             await self._pipeline.together(lambda: self._cancel(gone))
+        if again := [*anew, *self._due(self._backend)]:
+            await self._take(again)
+
+    def _due(self, backend: Offers) -> list[tuple[Offer, float]]:
+        """Return the refused offers that are to be tried again."""
         now = monotonic()
         due = in_turns(
             (each for each in self._refused.values() if each.at <= now),
@@ -174,10 +185,14 @@ class Offering:
         )[:MOST_AGAIN]
         for each in due:
             self._forget(each.offer)
-        asked = self._backend.is_offered
-        there = [(d.offer, d.pause_s) for d in due if asked(d.offer.key) is not False]
-        if there:
-            await self._take(there)
+        asked = backend.is_offered
+        return [(d.offer, d.pause_s) for d in due if asked(d.offer.key) is not False]
+
+    def _waits_on(self, record: JobRecord) -> bool:
+        """Whether a job lost its place before any of its work was put there: that waits on, and
+        nobody makes it anew."""
+        is_there = self._backend is not None and self._backend.is_offered(record.key) is True
+        return is_there and _lost_its_place(record)
 
     def _cancel(self, jobs: Sequence[JobRecord]) -> None:
         for job in jobs:
@@ -232,3 +247,9 @@ class Offering:
     def why_not(self, name: str) -> str:
         """Return why something of that name is no job; '' where nothing is known of it."""
         return self._backend.why_not_offered(name) if self._backend is not None else ""
+
+
+def _lost_its_place(record: JobRecord) -> bool:
+    """Whether a job is over since another needed its place."""
+    last = record.attempts[-1] if record.attempts else None
+    return record.state.finished and last is not None and last.outcome is Outcome.EVICTED
