@@ -1,14 +1,11 @@
 """HiveD's configurations, as its recorded runs started with them: all legal ones are read."""
 
-import io
 import json
 import re
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from allotment.core.cells.chain import chains_of
 from allotment.model.cell_quota import shapes_of, shortages
@@ -17,6 +14,7 @@ from allotment.wire.config import config_to_wire, read_config
 from allotment.wire.config_text import config_text
 from allotment.wire.hived_config import Imported, read_hived
 from allotment.wire.hived_job import read_pod_spec
+from tests.golden.hived.recording import written
 
 VECTORS = "hived-vectors/scenarios.tar.zst"
 SHARED = Path(__file__).parents[3] / "shared"
@@ -33,20 +31,9 @@ WRONG_BY_ITSELF = ("Pod annotation ", "[e9(test/e9)]: opportunistic pod not supp
 
 
 def scenarios() -> dict[str, list[dict[str, Any]]]:
-    """Give the operations of each scenario, by name."""
+    """Give the operations of each scenario as they are written, by name."""
     path = SHARED / VECTORS
-    if not path.exists():
-        return {}
-    with path.open("rb") as packed:
-        data = zstandard.ZstdDecompressor().stream_reader(packed).read()
-    found: dict[str, list[dict[str, Any]]] = {}
-    with tarfile.open(fileobj=io.BytesIO(data)) as files:
-        for member in files.getmembers():
-            file = files.extractfile(member)
-            if file is not None and member.name.endswith(".json"):
-                ops = json.loads(file.read())["ops"]
-                found[Path(member.name).stem] = ops
-    return found
+    return {each.name: each.ops for each in written(path)} if path.exists() else {}
 
 
 SCENARIOS = scenarios()

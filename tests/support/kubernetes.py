@@ -18,6 +18,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ GPUS = 4
 SILENT_S = 12
 """After which a node whose kubelet does not report is called so."""
 GRACE_S = 5
+START_S = 4 * PATIENCE_S
+"""How long an API server or a kubelet may take to be ready, on a busy machine."""
 
 WHY = "needs a build of Kubernetes in ~/.cache/allotment-k8s"
 MARKS = [
@@ -90,9 +93,13 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
 MOUNTS = (
     "mount --make-rprivate / && mkdir -p /var/lib/kubelet /var/log/pods"
     ' && mount --bind "$1" /var/lib/kubelet && mount --bind "$2" /var/log/pods'
+    " && for group in /sys/fs/cgroup/*/allotment /sys/fs/cgroup/allotment;"
+    ' do [ ! -d $group ] || mount --bind "$3" $group; done'
     " && echo ready && exec sleep infinity"
 )
-"""A kubelet removes logs of pods that it does not know, so each has a folder of its own."""
+"""A kubelet removes logs of pods that it does not know, so each has a folder of its own. And it
+looks at every cgroup of the machine, which takes it minutes where local engines run beside it:
+theirs are hidden from it."""
 
 
 class Kubernetes:
@@ -133,6 +140,27 @@ class Kubernetes:
 
     def get(self, *words: str) -> Any:
         return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def ask(
+        self, method: str, path: str, document: object = None, kind: str = "application/json"
+    ) -> Any:
+        """Ask the API server itself as the administrator, which takes far less time than a
+        program. Raises OSError, such as HTTPError."""
+        token = self._tokens[0].split(",")[0]
+        request = urllib.request.Request(
+            f"https://127.0.0.1:{self.port}{path}",
+            None if document is None else json.dumps(document).encode(),
+            {"Authorization": f"Bearer {token}", "Content-Type": kind},
+            method=method,
+        )
+        trusted = ssl.create_default_context(cafile=self.folder / "ca.crt")
+        with urllib.request.urlopen(request, context=trusted, timeout=PATIENCE_S) as answer:
+            return json.loads(answer.read())
+
+    @property
+    def port(self) -> int:
+        """At which the API server answers."""
+        return self._api
 
     def apply(self, document: object) -> None:
         """Make an object, or change it."""
@@ -183,7 +211,8 @@ class Kubernetes:
             lambda: self.write_account(self.kubeconfig, NAMESPACE), "the service account"
         )
         for name in self.nodes:
-            self.until(lambda name=name: self.is_ready(name), f"node {name} to be ready")
+            is_ready = partial(self.is_ready, name)
+            self.until(is_ready, f"node {name} to be ready", START_S)
             self.offer(name, GPUS)
 
     def start_control(self) -> None:
@@ -213,7 +242,7 @@ class Kubernetes:
             f"--default-not-ready-toleration-seconds={GRACE_S}",
             f"--default-unreachable-toleration-seconds={GRACE_S}", *self._options,
         )  # fmt: skip
-        self.until(lambda: self._asks("get", "--raw", "/readyz"), "the API server")
+        self.until(lambda: self._asks("get", "--raw", "/readyz"), "the API server", START_S)
         self._start(
             "controllers", BIN / "kube-controller-manager",
             f"--kubeconfig={f}/controllers.kubeconfig", "--port=0", "--leader-elect=false",
@@ -225,7 +254,7 @@ class Kubernetes:
 
     def _start_node(self, name: str, number: int) -> None:
         node = self.folder / name
-        for each in ("kubelet", "logs", "cni", "root", "state"):
+        for each in ("kubelet", "logs", "cni", "root", "state", "nothing"):
             (node / each).mkdir(parents=True)
         (node / "cni" / "10.conflist").write_text(
             '{"cniVersion":"0.4.0","name":"k","plugins":[{"type":"loopback"}]}'
@@ -239,7 +268,7 @@ class Kubernetes:
                     (own / file).write_text((group / file).read_text())
         holder = self._start(
             f"{name}-mounts", "unshare", "-m", "sh", "-c", MOUNTS, "sh", node / "kubelet",
-            node / "logs", out=subprocess.PIPE,
+            node / "logs", node / "nothing", out=subprocess.PIPE,
         )  # fmt: skip
         assert holder.stdout is not None
         with holder.stdout:
@@ -305,19 +334,8 @@ class Kubernetes:
         self._patch_status(name, status)
 
     def _patch_status(self, node: str, status: object) -> None:
-        token = self._tokens[0].split(",")[0]
-        request = urllib.request.Request(
-            f"https://127.0.0.1:{self._api}/api/v1/nodes/{node}/status",
-            json.dumps({"status": status}).encode(),
-            {
-                "Authorization": f"Bearer {token}",
-                "Content-Type": "application/strategic-merge-patch+json",
-            },
-            method="PATCH",
-        )
-        trusted = ssl.create_default_context(cafile=self.folder / "ca.crt")
-        with urllib.request.urlopen(request, context=trusted) as answer:
-            answer.read()
+        kind = "application/strategic-merge-patch+json"
+        self.ask("PATCH", f"/api/v1/nodes/{node}/status", {"status": status}, kind)
 
     # ── breaking ────────────────────────────────────────────────────────────────────────
 
@@ -330,6 +348,25 @@ class Kubernetes:
     def again(self, name: str) -> None:
         """Start a daemon that was killed."""
         self._start(name, *self._commands[name])
+
+    def revive(self) -> None:
+        """Start again what has ended by itself, as systemd would: controllers do, for want of
+        an API server."""
+        for name, process in list(self._running.items()):
+            if process.poll() is not None:
+                self.again(name)
+
+    def compact(self) -> None:
+        """Have etcd forget all but the newest state: nothing that changed before is told to a
+        watch any more, once an API server starts that does not remember it either."""
+        ask = (BIN / "etcdctl", f"--endpoints=http://127.0.0.1:{self._etcd}")
+
+        def said(*words: str) -> str:
+            done = subprocess.run([*ask, *words], check=True, capture_output=True, text=True)
+            return done.stdout
+
+        (status,) = json.loads(said("endpoint", "status", "-w", "json"))
+        said("compact", str(status["Status"]["header"]["revision"]))
 
     def clear(self) -> None:
         """Delete what pods there are, and have every node take pods again."""

@@ -7,6 +7,7 @@ is left out. Nothing here is a word of ours: translation is `cluster` and `decis
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import zstandard
@@ -222,6 +223,13 @@ class Forget(Operation, frozen=True, tag="delete_unallocated_pod", kw_only=True)
 Op = Init | AllHealthy | Healthy | Bad | Schedule | Add | Delete | Forget
 
 
+class Written(msgspec.Struct, frozen=True):
+    """A scenario as it lies in the archive, for what is given on as it was written."""
+
+    name: str
+    ops: list[dict[str, Any]]
+
+
 class Scenario(msgspec.Struct, frozen=True):
     name: str
     description: str
@@ -235,6 +243,16 @@ def scenarios(archive: Path) -> Iterator[Scenario]:
     Raises OSError, zstandard.ZstdError, tarfile.TarError or msgspec.ValidationError.
     """
     decoder = msgspec.json.Decoder(Scenario)
+    yield from map(decoder.decode, _files(archive))
+
+
+def written(archive: Path) -> Iterator[Written]:
+    """Read the same as it is written. Raises as `scenarios`."""
+    decoder = msgspec.json.Decoder(Written)
+    yield from map(decoder.decode, _files(archive))
+
+
+def _files(archive: Path) -> Iterator[bytes]:
     with (
         archive.open("rb") as stored,
         zstandard.ZstdDecompressor().stream_reader(stored) as plain,
@@ -245,4 +263,4 @@ def scenarios(archive: Path) -> Iterator[Scenario]:
                 continue
             file = files.extractfile(entry)
             if file is not None:
-                yield decoder.decode(file.read())
+                yield file.read()
