@@ -31,6 +31,7 @@ nightly: setup ## At length: cells, races, kills of the service, mutants of the 
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest tests/e2e/test_chaos.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
+	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_kubernetes.py
 	@ALLOT_VECTORS=_ $(BIN)/python -m pytest tests/integration/kubernetes/test_hived_vectors.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm

@@ -8,15 +8,16 @@ import contextlib
 import os
 import random
 import signal
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from tests.support.chaos import DRAINED_S, Load, Told, check, ended, events_of, unended
 from tests.support.cluster import until
 from tests.support.on_slurm import OnSlurm, a_shared_folder
 from tests.support.slurm import REST_TOOLS, TOOLS, a_slurm
@@ -46,51 +47,18 @@ sleep {seconds} || exit
 echo end $me >> {marks}/marks
 """
 """Slurm signals all processes of a job, its `sleep` before its shell: that is no end."""
-DRAINED_S = 600
-MOST_UNENDED = 30
 
 
-class Load(threading.Thread):
-    """Submits gangs, each with a key, a few at a time; a submission in doubt is repeated."""
-
-    def __init__(self, cluster: OnSlurm, marks: Path) -> None:
-        super().__init__()
-        self.cluster = cluster
-        self.marks = marks
-        self.rng = random.Random(7)
-        self.over = threading.Event()
-        self.accepted: list[int] = []
-
-    def run(self) -> None:
-        count = 0
-        while not self.over.is_set():
-            count += 1
-            spec = self.a_job()
-            while True:
-                # The service is killed now and then: whatever that does to a call.
-                with contextlib.suppress(Exception):
-                    self.accepted.append(self.cluster.submit(spec, key=f"chaos-{count}"))
-                    break
-                time.sleep(0.05)
-            self.over.wait(0.8)
-            while not self.over.is_set() and self.is_behind():
-                self.over.wait(0.5)
-
-    def is_behind(self) -> bool:
-        """Whether more waits than can be run soon, as on a slow machine."""
-        with contextlib.suppress(Exception):
-            return len(unended(self.cluster, MOST_UNENDED)) >= MOST_UNENDED
-        return False
-
-    def a_job(self) -> dict[str, object]:
-        seconds = self.rng.choice([0.1, 0.5, 1, 2])
-        return {
-            "name": "chaos",
-            "tenant": self.rng.choice("ab"),
-            "count": self.rng.choice([1, 2, 3]),
-            "command": SCRIPT.format(marks=self.marks, seconds=seconds),
-            "resources": {"gpu": 1, "cpu": 1, "memory": "64MiB"},
-        }
+def a_job(marks: Path, rng: random.Random) -> dict[str, object]:
+    """Return a gang of one to three short tasks."""
+    seconds = rng.choice([0.1, 0.5, 1, 2])
+    return {
+        "name": "chaos",
+        "tenant": rng.choice("ab"),
+        "count": rng.choice([1, 2, 3]),
+        "command": SCRIPT.format(marks=marks, seconds=seconds),
+        "resources": {"gpu": 1, "cpu": 1, "memory": "64MiB"},
+    }
 
 
 class Chaos:
@@ -238,18 +206,11 @@ def test_nothing_is_lost_and_nothing_runs_twice(
     check(told, accepted)
 
 
-class Told(NamedTuple):
-    """All that the service says of what happened, and all that the tasks left."""
-
-    events: list[dict[str, Any]]
-    marks: str
-
-
 def play(
     cluster: OnSlurm, marks: Path, kinds: list[str], rng: random.Random
 ) -> tuple[Told, list[int]]:
     """Break things under load; return what is told when all jobs have ended."""
-    load, chaos = Load(cluster, marks), Chaos(cluster, rng)
+    load, chaos = Load(cluster, partial(a_job, marks)), Chaos(cluster, rng)
     load.start()
     try:
         for kind in kinds:
@@ -265,82 +226,6 @@ def play(
     until(lambda: ended(cluster) >= {*load.accepted}, "the end of every job to be in the log")
     print(f"\n{dict(chaos.done)}; {len(load.accepted)} jobs")
     return Told(list(events_of(cluster)), (marks / "marks").read_text()), load.accepted
-
-
-def unended(cluster: OnSlurm, most: int) -> list[object]:
-    states = "&".join(f"state={each}" for each in ("queued", "starting", "running", "stopping"))
-    return cluster.get(f"/v1/jobs?limit={most}&{states}")["items"]
-
-
-def ended(cluster: OnSlurm) -> set[int]:
-    """Return the jobs of which the log has the end."""
-    ends = ("JobSucceeded", "JobFailed", "JobCancelled", "JobTimedOut")
-    return {event["job"] for event in events_of(cluster) if event["kind"] in ends}
-
-
-def events_of(cluster: OnSlurm) -> Iterator[dict[str, Any]]:
-    after = 0
-    while page := _items(cluster.get(f"/v1/events?after={after}&limit=1000")):
-        yield from page
-        after = page[-1]["seq"]
-
-
-def _items(answer: Any) -> list[dict[str, Any]]:
-    return answer["items"] if isinstance(answer, dict) else answer
-
-
-# ── the checker: it knows events and marks, and nothing of the service ──────────────────
-
-
-def check(told: Told, accepted: list[int]) -> None:
-    """Fail where something was lost, or done twice."""
-    assert len(set(accepted)) == len(accepted), "one key made two jobs"
-    marks = Counter(told.marks.splitlines())
-    assert not [mark for mark in marks if mark.startswith("twice")], "a device was held twice"
-    again = {mark: count for mark, count in marks.items() if count > 1}
-    assert not again, f"a task ran twice: {again}"
-    kinds = Counter((event["kind"], event["job"]) for event in told.events if event.get("job"))
-    for job in accepted:
-        assert kinds["JobSucceeded", job] == 1, story(told, job)
-    last: dict[int, tuple[int, int]] = {}
-    for event in told.events:
-        if event["kind"] == "AttemptPlaced":
-            detail = event["detail"]
-            last[event["job"]] = detail["attempt"], len(detail["slots"])
-    assert set(last) == set(accepted)
-    for job, (attempt, tasks) in last.items():
-        for task in range(tasks):
-            assert marks[f"begin {job}.{attempt}.{task}"] == 1, story(told, job)
-            assert marks[f"end {job}.{attempt}.{task}"] == 1, story(told, job)
-    for mark in marks:
-        _, job, attempt, _ = mark.replace(".", " ").split()
-        assert int(attempt) <= last[int(job)][0], mark
-        if mark.startswith("end") and last[int(job)][1] == 1:
-            assert int(attempt) == last[int(job)][0], (
-                f"{mark}: done again, {story(told, int(job))}"
-            )
-    count_devices(told)
-
-
-def count_devices(told: Told) -> None:
-    """Count what each device was promised, from the log alone."""
-    held: Counter[tuple[int, int]] = Counter()
-    slots: dict[int, list[dict[str, Any]]] = {}
-    for event in told.events:
-        if event["kind"] == "AttemptPlaced":
-            slots[event["job"]] = event["detail"]["slots"]
-            for slot in slots[event["job"]]:
-                held.update((slot["node"], device) for device in slot.get("devices", ()))
-            assert max(held.values(), default=0) <= 1, story(told, event["job"])
-        elif event["kind"] == "AttemptEnded":
-            for slot in slots.pop(event["job"]):
-                held.subtract((slot["node"], device) for device in slot.get("devices", ()))
-    assert not any(held.values())
-
-
-def story(told: Told, job: int) -> str:
-    lines = [f"{e['at']} {e['text']}" for e in told.events if e.get("job") == job]
-    return "\n".join((f"job {job}:", *lines))
 
 
 # ── the checker checked ─────────────────────────────────────────────────────────────────

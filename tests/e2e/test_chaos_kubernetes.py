@@ -1,0 +1,587 @@
+"""What may break on a Kubernetes cluster, broken under load: nothing lost, nothing run twice.
+
+Two services run jobs on one cluster, and the first places pods of others as well. What they say
+is checked against marks that all pods leave on the disk, against locks of the kernel's, one a
+device and one a task, that are held for as long as a process of a pod lives, and against a
+witness that asks the API server alone.
+"""
+
+import contextlib
+import itertools
+import os
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.error import HTTPError
+
+import pytest
+
+from tests.support.chaos import (
+    DRAINED_S,
+    Load,
+    Told,
+    check,
+    count_devices,
+    ended,
+    events_of,
+    unended,
+)
+from tests.support.cluster import RealCluster, until
+from tests.support.kubernetes import GPUS, IMAGE, MARKS, NAMESPACE, Kubernetes, a_kubernetes
+from tests.support.line import Line, a_line
+from tests.support.pod_witness import SERVICE, Findings, Sighting, Witness
+
+FAULTS = int(os.environ.get("ALLOT_FAULTS", "12"))
+"""`make nightly` makes 200."""
+SEED = int(os.environ.get("ALLOT_SEED", "2026"))
+KINDS = (
+    "service", "apiserver", "etcd", "cut", "compacted", "controllers", "bind", "delete",
+    "edit", "rival",
+)  # fmt: skip
+HERE = "team-a"
+CONFIG = """\
+engines:
+  k8s:
+    type: kubernetes
+    kubeconfig: {kubeconfig}
+    image: "{image}"
+    volumes: {{{folder}: host, /usr: host, /lib: host, /lib64: host}}
+    namespaces: {{{namespaces}}}
+nodes:
+- names: [{nodes}]
+  cpu: 2
+  memory: 2000MiB
+  disk: 1GiB
+  gpu: {{type: gpu, count: {gpus}}}
+  engine: k8s
+tenants:
+  a: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
+  b: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
+  c: {{guaranteed: {{gpu: 2}}, queues: {{default: {{order: skip}}}}}}
+limits: {{platform_retries: 1000, backoff: {{first: 100ms, most: 1s}}, phase: 60s, barrier: 5s}}
+"""
+HALF_S = 60 + 5 + 10
+"""A gang that is bound in part has failed by then: its phase, its barrier, and its end."""
+HOLD = """\
+node=$(grep -o 'n[12]/kubepods' /proc/self/cgroup | head -n 1)
+node=${{node%%/*}}
+for slot in {slots} none; do
+  exec 9>> {folder}/locks/${{node:-$ALLOT_NODE}}.$slot
+  flock -n 9 && break
+done
+[ $slot = none ] && echo twice $me has no device on $node >> {marks}
+exec 8>> {folder}/locks/$task
+flock -n 8 || echo twice $me is there already >> {marks}
+echo begin $me >> {marks}
+sleep {seconds} || exit
+echo end $me >> {marks}
+"""
+"""A pod that others put on a node knows by its cgroup where it is."""
+OWN = """\
+me=$ALLOT_JOB_ID.$ALLOT_ATTEMPT.$ALLOT_ROLE_INDEX
+task={whose}.$ALLOT_JOB_ID.$ALLOT_ROLE_INDEX
+"""
+THEIRS = """\
+me=$POD
+task=$POD
+"""
+Tree = dict[str, Any]
+
+pytestmark = MARKS
+
+
+def script(folder: Path, whose: str, seconds: float) -> str:
+    """Return what a pod does; `whose` are its marks."""
+    head = THEIRS if whose == "theirs" else OWN.format(whose=whose)
+    slots = " ".join(map(str, range(GPUS)))
+    marks = folder / whose
+    return head + HOLD.format(folder=folder, marks=marks, slots=slots, seconds=seconds)
+
+
+def a_job(folder: Path, whose: str, rng: random.Random) -> dict[str, object]:
+    """Return a gang of one to three short tasks, whose role says of how many."""
+    count = rng.choice([1, 2, 3])
+    seconds = rng.choice([0.1, 0.5, 1, 3])
+    role = {
+        "count": count,
+        "command": script(folder, whose, seconds),
+        "resources": {"gpu": 1, "cpu": 0.05, "memory": "16MiB"},
+    }
+    return {"name": "chaos", "tenant": rng.choice("ab"), "roles": {f"of{count}": role}}
+
+
+class OnCluster(RealCluster):
+    """A service on the cluster, which it asks over a line."""
+
+    def __init__(
+        self, folder: Path, whose: str, kubernetes: Kubernetes, port: int, namespaces: str
+    ) -> None:
+        self.whose = whose
+        (folder / whose).touch()
+        kubeconfig = folder / f"{whose}.kubeconfig"
+        text = kubernetes.kubeconfig.read_text()
+        kubeconfig.write_text(text.replace(f":{kubernetes.port}", f":{port}"))
+        kubeconfig.chmod(0o600)
+        state = folder / f"state-{whose}"
+        state.mkdir()
+        config = CONFIG.format(
+            kubeconfig=kubeconfig, image=IMAGE, folder=folder, gpus=GPUS,
+            namespaces=namespaces, nodes=", ".join(kubernetes.nodes),
+        )  # fmt: skip
+        super().__init__(state, config)
+
+    @property
+    def prefix(self) -> str:
+        """What the names of its pods begin with."""
+        return (self.state / "engines" / "k8s" / "kubernetes" / "name").read_text()
+
+
+class Makers(threading.Thread):
+    """Makes pods for the first service to place: Jobs of one pod, and gangs of two."""
+
+    def __init__(self, kubernetes: Kubernetes, folder: Path) -> None:
+        super().__init__()
+        self._kubernetes, self._folder = kubernetes, folder
+        self._rng = random.Random(11)
+        self.over = threading.Event()
+        self.jobs: list[str] = []
+        self.gangs: list[str] = []
+
+    def run(self) -> None:
+        for number in itertools.count():
+            if self.over.wait(3):
+                return
+            if number % 2:
+                name = f"gang-{number}"
+                for pod in (0, 1):
+                    self._make("/api/v1", "pods", self._pod(f"{name}-{pod}", name))
+                self.gangs.append(name)
+            else:
+                name = f"job-{number}"
+                self._make("/apis/batch/v1", "jobs", self._job(name))
+                self.jobs.append(name)
+
+    def _make(self, group: str, kind: str, document: Tree) -> None:
+        """Make an object: asked again, where it is not known whether it is there."""
+        while True:
+            try:
+                self._kubernetes.ask("POST", f"{group}/namespaces/{HERE}/{kind}", document)
+            except HTTPError as error:
+                if error.code == 409:
+                    return
+            except (OSError, HTTPException):
+                time.sleep(0.05)
+            else:
+                return
+
+    def _job(self, name: str) -> Tree:
+        spec = {"backoffLimit": 1000, "template": {"spec": self._spec()}}
+        return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+                "spec": spec}  # fmt: skip
+
+    def _pod(self, name: str, gang: str) -> Tree:
+        words = {"allotment.io/gang": gang, "allotment.io/gang-size": "2"}
+        meta = {"name": name, "annotations": words}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": self._spec()}
+
+    def _spec(self) -> Tree:
+        amounts = {"nvidia.com/gpu": 1, "cpu": "50m", "memory": "16Mi"}
+        text = script(self._folder, "theirs", self._rng.choice([0.5, 1, 3]))
+        folders = [str(self._folder), "/usr", "/lib", "/lib64"]
+        name = {"fieldRef": {"fieldPath": "metadata.name"}}
+        return {
+            "schedulerName": "allotment", "restartPolicy": "Never", "hostNetwork": True,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": IMAGE, "command": ["sh", "-c", text],
+                "env": [{"name": "POD", "valueFrom": name}],
+                "resources": {"limits": amounts},
+                "volumeMounts": [
+                    {"name": f"v{at}", "mountPath": path} for at, path in enumerate(folders)
+                ],
+            }],
+            "volumes": [
+                {"name": f"v{at}", "hostPath": {"path": path}}
+                for at, path in enumerate(folders)
+            ],
+        }  # fmt: skip
+
+
+class Chaos:
+    """Breaks things, and has them mended as an administrator or systemd would."""
+
+    def __init__(
+        self, services: list[OnCluster], kubernetes: Kubernetes, line: Line, rng: random.Random
+    ) -> None:
+        self.services, self.kubernetes = services, kubernetes
+        self.line, self.rng = line, rng
+        self.done: Counter[str] = Counter()
+        self.struck: set[str] = set()
+        """Pods that were deleted, put on a node or changed, by NAMESPACE/NAME."""
+
+    def strike(self, kind: str) -> None:
+        """Do one kind of fault."""
+        faults: dict[str, Callable[[], None]] = {
+            "service": partial(self._service, 0),
+            "rival": partial(self._service, 1),
+            "apiserver": partial(self._daemon, "apiserver"),
+            "etcd": partial(self._daemon, "etcd"),
+            "controllers": partial(self._daemon, "controllers"),
+            "cut": self._cut,
+            "compacted": self._compacted,
+            "bind": self._bind,
+            "delete": self._delete,
+            "edit": self._edit,
+        }
+        self.kubernetes.revive()
+        faults[kind]()
+        self.done[kind] += 1
+
+    def _service(self, which: int) -> None:
+        self.services[which].kill()
+        time.sleep(self.rng.uniform(0, 1))
+        self.services[which].up()
+
+    def _daemon(self, name: str) -> None:
+        self.kubernetes.kill(name)
+        time.sleep(self.rng.uniform(0, 2))
+        self.kubernetes.again(name)
+
+    def _cut(self) -> None:
+        self.line.cut()
+        time.sleep(self.rng.uniform(0, 3))
+        self.line.mend()
+
+    def _compacted(self) -> None:
+        """Cut watches, and forget what changed since: they cannot go on where they were."""
+        self.line.cut()
+        self._pods()
+        self.kubernetes.kill("apiserver")
+        self.kubernetes.again("apiserver")
+        self._pods()
+        self.kubernetes.compact()
+        self.line.mend()
+
+    # ── a writer that is in the way ─────────────────────────────────────────────────────
+
+    def _pods(self) -> list[Tree]:
+        """Return the pods there are, once the API server says."""
+        end = time.monotonic() + DRAINED_S
+        while True:
+            try:
+                return self.kubernetes.ask("GET", "/api/v1/pods")["items"]
+            except (OSError, HTTPException, ValueError):
+                assert time.monotonic() < end, "the API server is not there again"
+                time.sleep(0.05)
+
+    def _one(self, fits: Callable[[Tree], bool]) -> Tree:
+        """Wait for a pod that fits, and return it."""
+        end = time.monotonic() + DRAINED_S
+        while not (found := [pod for pod in self._pods() if fits(pod)]):
+            assert time.monotonic() < end, "there is no such pod"
+        return self.rng.choice(found)
+
+    def _on(self, pod: Tree, method: str, part: str, document: Tree, kind: str) -> bool:
+        """Do something to a pod. Whether it was done."""
+        meta = pod["metadata"]
+        path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}{part}"
+        self.struck.add(f"{meta['namespace']}/{meta['name']}")
+        try:
+            self.kubernetes.ask(method, path, document, kind)
+        except HTTPError as error:  # it is gone, or bound, by now
+            return error.code not in (404, 409, 422)
+        except (OSError, HTTPException):
+            return False  # whether it was done nobody knows
+        return True
+
+    def _bind(self) -> None:
+        """Put a pod on some node, as another scheduler that thinks it is its own."""
+
+        def waits(pod: Tree) -> bool:
+            return is_live(pod) and not pod["spec"].get("nodeName")
+
+        for _ in range(5):
+            pod, node = self._one(waits), self.rng.choice(self.kubernetes.nodes)
+            binding = {
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": {"name": pod["metadata"]["name"]},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+            }  # fmt: skip
+            if self._on(pod, "POST", "/binding", binding, "application/json"):
+                self.done["bound"] += 1
+                return
+
+    def _delete(self) -> None:
+        grace = self.rng.choice([0, 1, 30])
+        document = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace}
+        self._on(self._one(is_live), "DELETE", "", document, "application/json")
+
+    def _edit(self) -> None:
+        """Take from a pod of ours the words that say so, or change what another pod says."""
+        pod = self._one(lambda pod: is_live(pod) and bool(pod["spec"].get("nodeName")))
+        words: Tree = {"annotations": {"allotment.io/gang-size": "7"}}
+        if SERVICE in pod["metadata"].get("labels", {}):
+            gone = self.rng.choice([SERVICE, "allotment.io/launch"])
+            words = {"labels": {gone: self.rng.choice([None, "another"])}}
+        kind = "application/merge-patch+json"
+        self._on(pod, "PATCH", "", {"metadata": words}, kind)
+
+
+def is_live(pod: Tree) -> bool:
+    """Whether a pod is ours or for us, and not over."""
+    is_there = pod["metadata"]["namespace"] in (NAMESPACE, HERE)
+    is_over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+    return is_there and not is_over and "deletionTimestamp" not in pod["metadata"]
+
+
+@contextlib.contextmanager
+def a_folder() -> Iterator[Path]:
+    """Make a folder for all that is written, in pods too."""
+    made = Path(tempfile.mkdtemp(prefix="allot-test-", dir="/var/tmp"))
+    made.chmod(0o755)
+    (made / "locks").mkdir()
+    (made / "theirs").touch()
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+class Play(NamedTuple):
+    """All that came of it."""
+
+    told: dict[str, Told]
+    """By service."""
+    accepted: dict[str, list[int]]
+    struck: set[str]
+    prefixes: dict[str, str]
+    findings: Findings
+    gangs: list[str]
+    jobs: list[str]
+    theirs: str
+    """The marks of pods of others."""
+
+
+@pytest.mark.timeout(3 * DRAINED_S + 20 * FAULTS)
+def test_nothing_is_lost_and_nothing_runs_twice() -> None:
+    rng = random.Random(SEED)
+    order = [KINDS[n % len(KINDS)] for n in range(FAULTS)]
+    rng.shuffle(order)
+    with a_kubernetes() as kubernetes, a_folder() as folder, a_line(kubernetes.port) as line:
+        make_room(kubernetes)
+        services = [
+            OnCluster(folder, "first", kubernetes, line.port, f"{HERE}: c"),
+            OnCluster(folder, "second", kubernetes, kubernetes.port, ""),
+        ]
+        try:
+            for service in services:
+                service.up()
+            played = play(services, kubernetes, Chaos(services, kubernetes, line, rng), order)
+            nothing_is_left(kubernetes, services)
+        finally:
+            for service in services:
+                service.down()
+    judge(played)
+
+
+def make_room(kubernetes: Kubernetes) -> None:
+    """Make the namespace of others, in which the service may place."""
+    space = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HERE}}
+    kubernetes.apply(space)
+    kubernetes.kubectl(
+        "create", "rolebinding", "allotment", "-n", HERE,
+        "--clusterrole=allotment-foreign-pods", "--serviceaccount=allotment:allotment",
+    )  # fmt: skip
+
+
+def play(
+    services: list[OnCluster], kubernetes: Kubernetes, chaos: Chaos, kinds: list[str]
+) -> Play:
+    """Break things under load; return what is told when all is over."""
+    folder = services[0].state.parent
+    loads = [
+        Load(each, partial(a_job, folder, each.whose), most=6, pause_s=1.0 + at)
+        for at, each in enumerate(services)
+    ]
+    makers = Makers(kubernetes, folder)
+    witness = Witness(kubernetes, Findings(GPUS, HALF_S))
+    for thread in (*loads, makers, witness):
+        thread.start()
+    try:
+        try:
+            for kind in kinds:
+                time.sleep(chaos.rng.uniform(0.2, 1.5))
+                began = time.monotonic()
+                chaos.strike(kind)
+                print(f"{kind}: {time.monotonic() - began:.1f} s")
+        finally:
+            for thread in (*loads, makers):
+                thread.over.set()
+            for thread in (*loads, makers):
+                thread.join()
+        for service in services:
+            until(lambda service=service: not unended(service, 1), "jobs to end", DRAINED_S)
+        until(lambda: all_done(kubernetes), "the Jobs of others to be done", DRAINED_S)
+        for service, load in zip(services, loads, strict=True):
+            until(lambda s=service, x=load: ended(s) >= {*x.accepted}, "the log to have it")
+    finally:
+        witness.over.set()
+        witness.join()
+    findings = witness.findings
+    print(
+        f"\n{dict(chaos.done)}; {[len(each.accepted) for each in loads]} jobs, "
+        f"{len(makers.jobs)} Jobs and {len(makers.gangs)} gangs of others; seed {SEED}; "
+        f"{findings.looks} looks, a gang in part for {findings.longest_half_s:.1f} s at most"
+    )
+    return Play(
+        {s.whose: Told(list(events_of(s)), (folder / s.whose).read_text()) for s in services},
+        {s.whose: load.accepted for s, load in zip(services, loads, strict=True)},
+        chaos.struck, {s.whose: s.prefix for s in services}, findings, makers.gangs,
+        makers.jobs, (folder / "theirs").read_text(),
+    )  # fmt: skip
+
+
+def all_done(kubernetes: Kubernetes) -> bool:
+    """Whether every Job of others is complete."""
+    kubernetes.revive()
+    with contextlib.suppress(OSError, HTTPException):
+        found = kubernetes.ask("GET", f"/apis/batch/v1/namespaces/{HERE}/jobs")["items"]
+        return all(job["status"].get("succeeded") == 1 for job in found)
+    return False
+
+
+def nothing_is_left(kubernetes: Kubernetes, services: list[OnCluster]) -> None:
+    """Wait until nothing is there that was made for jobs, which are all over."""
+
+    def left() -> list[str]:
+        kinds = ("pods", "secrets", "services", "configmaps")
+        found: list[str] = []
+        for kind in kinds:
+            path = f"/api/v1/namespaces/{NAMESPACE}/{kind}"
+            names = [each["metadata"]["name"] for each in kubernetes.ask("GET", path)["items"]]
+            found += [f"{kind}/{name}" for name in names if name.startswith(prefixes)]
+        return found
+
+    prefixes = tuple(service.prefix for service in services)
+    end = time.monotonic() + 120
+    while found := left():
+        assert time.monotonic() < end, f"left behind: {found}"
+        time.sleep(0.2)
+
+
+# ── the checker: it knows events, marks and pods, and nothing of the services ───────────
+
+
+def judge(played: Play) -> None:
+    """Fail where something was lost, done twice, or bound in part."""
+    assert not played.findings.wrong, played.findings.wrong
+    for whose, told in played.told.items():
+        accepted = played.accepted[whose]
+        mine = [event for event in told.events if event.get("job") in {*accepted}]
+        struck = attempts(played.struck, played.prefixes[whose])
+        check(Told(mine, told.marks), accepted, struck)
+        count_devices(told)
+    judge_others(played)
+
+
+def attempts(struck: set[str], prefix: str) -> set[tuple[int, int]]:
+    """Return the attempts of a service of which a pod was struck: PREFIX-JOB-ATTEMPT-TASK."""
+    names = [name.partition("/")[2] for name in struck]
+    mine = [name.removeprefix(prefix).split("-") for name in names if name.startswith(prefix)]
+    return {(int(job), int(attempt)) for _, job, attempt, _ in mine}
+
+
+def judge_others(played: Play) -> None:
+    """Pods of others: each ran once at most; each that nobody touched ended well."""
+    marks = Counter(played.theirs.splitlines())
+    assert not [mark for mark in marks if mark.startswith("twice")], played.theirs
+    again = {mark: count for mark, count in marks.items() if count > 1}
+    assert not again, f"a pod ran twice: {again}"
+    excused = played.struck | played.findings.excused
+    for gang in played.gangs:
+        pods = [f"{gang}-{pod}" for pod in (0, 1)]
+        if not excused & {f"{HERE}/{pod}" for pod in pods}:
+            for pod in pods:
+                assert marks[f"end {pod}"] == 1, f"pod {pod} of a gang did not end"
+    ends = Counter(
+        mark.partition(" ")[2].rpartition("-")[0] for mark in marks if mark.startswith("end")
+    )
+    for job in played.jobs:
+        assert ends[job] >= 1, f"Job {job} was not done"
+        touched = [name for name in excused if name.startswith(f"{HERE}/{job}-")]
+        assert ends[job] <= 1 + len(touched), f"Job {job} was done {ends[job]} times"
+
+
+# ── the checker checked ─────────────────────────────────────────────────────────────────
+
+
+def gang(index: int, **more: Any) -> Sighting:
+    """Return a pod of a gang of two."""
+    return Sighting(f"x/g-{index}", f"uid-{index}", "x/g", 2, gpus=1, **more)
+
+
+@pytest.mark.parametrize(
+    "looks",
+    [
+        [[Sighting(f"x/{n}", f"u{n}", node="n1", gpus=1, is_running=True) for n in range(5)]],
+        [
+            [Sighting("x/1", "u1", node="n1", is_running=True)],
+            [Sighting("x/1", "u2", node="n1", is_running=True)],
+        ],
+        [[gang(0, node="n1"), gang(1)]] * (HALF_S + 3),
+        [[gang(0, node="n1", is_running=True)]] * (HALF_S + 3),
+    ],
+)
+def test_the_witness_sees_what_is_wrong(looks: list[list[Sighting]]) -> None:
+    findings = Findings(GPUS, HALF_S)
+    for second, look in enumerate(looks):
+        findings.take(float(second), look)
+    assert findings.wrong
+
+
+def test_the_witness_sees_nothing_where_nothing_is_wrong() -> None:
+    both = [gang(0, node="n1", is_running=True), gang(1, node="n2", is_running=True)]
+    findings = Findings(GPUS, HALF_S)
+    for second in range(2 * HALF_S):
+        look = both if second % 2 else both[:1]
+        findings.take(float(second), look if second > 1 else [gang(0, node="n1"), gang(1)])
+    for second in range(5):  # it was away for a minute at a time: nobody knows
+        findings.take(1000.0 + 60 * second, [gang(5, node="n1")])
+    assert not findings.wrong
+
+
+def others(marks: str, *struck: str) -> Play:
+    """Return what came of one gang and one Job of others."""
+    found = Findings(GPUS, HALF_S)
+    return Play({}, {}, {*struck}, {}, found, ["gang-1"], ["job-0"], marks)
+
+
+WELL = (
+    "begin gang-1-0\nend gang-1-0\nbegin gang-1-1\nend gang-1-1\nbegin job-0-x\nend job-0-x\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("marks", "struck"),
+    [
+        (WELL.replace("end gang-1-1\n", ""), ()),
+        (WELL + "begin gang-1-1\n", ("team-a/gang-1-1",)),
+        (WELL.replace("end job-0-x\n", ""), ("team-a/job-0-x",)),
+        (WELL + "begin job-0-y\nend job-0-y\n", ()),
+        (WELL + "twice job-0-x is there already\n", ()),
+    ],
+)
+def test_the_checker_sees_what_others_lost(marks: str, struck: tuple[str, ...]) -> None:
+    judge_others(others(WELL))
+    judge_others(others(WELL.replace("end gang-1-1\n", ""), "team-a/gang-1-0"))
+    judge_others(others(WELL + "begin job-0-y\nend job-0-y\n", "team-a/job-0-x"))
+    with pytest.raises(AssertionError):
+        judge_others(others(marks, *struck))
