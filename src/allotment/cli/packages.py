@@ -1,7 +1,8 @@
 """The packages that a file asks for: requirements, or the lock of a project.
 
-A lock is read by uv, here and with the rights of whoever calls: a project may have its
-description computed, and names folders of its user's. The service gets lines with hashes.
+A lock is read by uv, here and with the rights of whoever calls: it names folders of its
+user's. The service gets lines with hashes. Nothing of the project is run for that: neither what
+computes its description, nor a Python that it has or names.
 """
 
 import contextlib
@@ -11,9 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from allotment.cli.output import Failed
-from allotment.service.environments.requirements import lines_of
+from allotment.service.environments.requirements import is_python, lines_of
 
 PROJECT: Final = ("pyproject.toml", "uv.lock")
+ANY: Final = ">=3.9"
+_NOWHERE: Final = "/proc/none"
+"""In place of the project's virtual environment, whose Python uv would run."""
 _PATIENCE_S: Final = 120.0
 
 
@@ -23,7 +27,10 @@ def read_packages(file: Path, python: str = "") -> tuple[str, tuple[str, ...]]:
     Raises Failed.
     """
     if file.name in PROJECT:
-        return python or _python_of(file.parent), lines_of(_locked(file.parent))
+        takes = _python_of(file.parent)
+        return python or takes, lines_of(
+            _locked(file.parent, takes if is_python(takes) else ANY)
+        )
     return python, lines_of(_text(file))
 
 
@@ -48,7 +55,7 @@ def _python_of(folder: Path) -> str:
     return ""
 
 
-def _locked(folder: Path) -> str:
+def _locked(folder: Path, python: str) -> str:
     """Return the lock of a project as uv writes it for pip. Raises Failed in uv's words."""
     from allotment.service.environments.uv import program, shortened  # noqa: PLC0415 - for locks
 
@@ -58,11 +65,16 @@ def _locked(folder: Path) -> str:
             f"uv, which reads {folder / PROJECT[1]}, is not installed here.",
             "pip install 'allotment[environments]'; or name a requirements file with hashes.",
         )
-    words = ("export", "--locked", "--no-emit-workspace", "--no-header", "--no-annotate")
+    words = ("export", "--locked", "--no-emit-workspace", "--no-header", "--no-annotate",
+             "--no-build", "--no-progress")  # fmt: skip
     try:
         done = subprocess.run(
-            [uv, *words, "--no-progress", "--project", str(folder.absolute())],
-            env={**os.environ, "UV_PYTHON_DOWNLOADS": "never"},
+            [uv, *words, "--python", python, "--project", str(folder.absolute())],
+            env={
+                **os.environ,
+                "UV_PYTHON_DOWNLOADS": "never",
+                "UV_PROJECT_ENVIRONMENT": _NOWHERE,
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

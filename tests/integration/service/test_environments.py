@@ -196,6 +196,13 @@ def test_a_lock_that_is_not_whole_or_not_true_is_refused(
     assert told in answer["detail"]
 
 
+def written(path: Path, text: str) -> Path:
+    """Write a program."""
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
 def locked(index: Index, name: str, version: str) -> str:
     """Write a requirement as a lock does."""
     return f"{name}=={version} --hash=sha256:{index.digest(name, version)}"
@@ -221,6 +228,13 @@ def test_the_lock_of_a_project_is_read_by_uv(
     words = [program(), "lock", "--project", str(project)]
     subprocess.run(words, env={**os.environ, **env}, check=True, capture_output=True)
     index.wheel("framework", "1.1", "version = '1.1'\n")
+    ran_here = reachable / "ran"
+    evil = written(project / "evil", f'#!/bin/sh\ntouch {ran_here}\nexec python3 "$@"\n')
+    (project / ".python-version").write_text(f"{evil}\n")
+    (project / ".venv/bin").mkdir(parents=True)
+    (project / ".venv/pyvenv.cfg").write_text("home = /usr/bin\nversion_info = 3.11\n")
+    for name in ("python", "python3"):
+        (project / ".venv/bin" / name).symlink_to(evil)
     (project / "job.yaml").write_text(
         f"name: j\ntenant: ann\ncommand: {VERSION!r}\n"
         "environment: {requirements: uv.lock}\nresources: {cpu: 0.1, memory: 64MiB}\n"
@@ -228,6 +242,7 @@ def test_the_lock_of_a_project_is_read_by_uv(
     ran = service.allot("submit", "-f", str(project / "job.yaml"), env=env)
     assert ran.stdout.startswith("1.0 "), ran.stderr
     assert "locked, framework==1.0, needing==1.0" in service.allot("show", "last").stdout
+    assert not ran_here.exists()
     (project / "pyproject.toml").write_text(PROJECT.replace("needing", "framework"))
     ran = service.allot("submit", str(project / "job.yaml"), env=env)
     assert ran.returncode == 1

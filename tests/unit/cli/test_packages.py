@@ -1,0 +1,35 @@
+"""The packages that a file asks for."""
+
+from pathlib import Path
+
+import pytest
+
+from allotment.cli.output import Failed
+from allotment.cli.packages import read_packages
+
+
+def test_a_requirements_file_is_read_here(tmp_path: Path) -> None:
+    (tmp_path / "r.txt").write_text("six  # why\n")
+    assert read_packages(tmp_path / "r.txt", "3.11") == ("3.11", ("six",))
+
+
+@pytest.mark.parametrize("python", ["{}/evil", ">=3.9", "evil"])
+def test_a_project_without_a_lock_is_told_so_and_runs_nothing(
+    tmp_path: Path, python: str
+) -> None:
+    (tmp_path / "evil").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "evil").chmod(0o755)
+    asked = python.format(tmp_path)
+    (tmp_path / "pyproject.toml").write_text(
+        f"[project]\nname = 'x'\nversion = '1'\nrequires-python = '{asked}'\n"
+    )
+    with pytest.raises(Failed, match="cannot be used: "):
+        read_packages(tmp_path / "pyproject.toml")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("text", ["[project", "project = 1", "\0"])
+def test_what_is_no_project_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(Failed):
+        read_packages(tmp_path / "uv.lock")
