@@ -594,4 +594,5 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def job(self) -> JobId | None:
-        return self.event.job if isinstance(self.event, JobEvent) else None
+        event = self.event
+        return event.job if isinstance(event, JobEvent) else None

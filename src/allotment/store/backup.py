@@ -86,7 +86,7 @@ def write_database(
             connection.executemany(
                 queries.KEEP_SNAPSHOT, [_snapshot_row(kept, rows) for kept in snapshots]
             )
-            last = max([0, *(row.seq for row in rows), *(kept.seq for kept in snapshots)])
+            last = max([0, *(row[0] for row in rows), *(kept.seq for kept in snapshots)])
             connection.execute(queries.COUNT_FORGOTTEN, (last - len(rows),))
         if without_secrets:
             withhold_secrets(target)
@@ -97,9 +97,9 @@ def _snapshot_row(
 ) -> tuple[Seq, bytes, int | None, int]:
     chain = START.digest
     for row in rows:
-        if row.seq > kept.seq:
+        if row[0] > kept.seq:
             break
-        chain = row.digest
+        chain = row[-1]
     return (kept.seq, kept.data, chain, snapshot_digest(kept.seq, chain, kept.data))
 
 
@@ -177,5 +177,5 @@ def _checked(path: Path, source: Path) -> Seq:
 def _decode_all(connection: sqlite3.Connection) -> None:
     """Read every event that a start would. Raises StoreError for one of a newer Allotment."""
     (snapshot,) = connection.execute("SELECT max(seq) FROM snapshots").fetchone()
-    for row in connection.execute(TAIL, (snapshot or 0,)):
-        codec.record_of(codec.Row(*row))
+    for _ in codec.records_of(connection.execute(TAIL, (snapshot or 0,))):
+        pass

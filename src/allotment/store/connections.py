@@ -17,6 +17,11 @@ LARGEST_WAL = 64 << 20
 
 READERS = 4
 
+# Of bytes and None the driver asks, for every value of every row, who would adapt them, and
+# binds them as they are when nobody does. One that gives them back is found sooner.
+sqlite3.register_adapter(bytes, bytes)
+sqlite3.register_adapter(type(None), dict[None, None]().get)
+
 
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Open for writing, durably: a commit is on disk when it returns.

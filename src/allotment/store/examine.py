@@ -16,6 +16,7 @@ import msgspec
 
 from allotment.model.ids import Seq
 from allotment.model.quantity import Instant
+from allotment.service.ports import Snapshot
 from allotment.store.chain import (
     START,
     End,
@@ -58,6 +59,8 @@ class Finding(msgspec.Struct, frozen=True):
     damage: Damage | None = None
     bad_snapshots: tuple[Seq, ...] = ()
     """Not needed: an older one, or the events themselves, say the same."""
+    snapshot: Snapshot | None = None
+    """The newest that is whole."""
 
 
 @contextlib.contextmanager
@@ -65,7 +68,6 @@ def reading(path: Path) -> Generator[sqlite3.Connection]:
     """Open a log without changing anything: damage stays to be looked at."""
     source = f"file:{quote(str(path))}?mode=ro"
     connection = sqlite3.connect(source, uri=True, timeout=PATIENCE_S)
-    connection.text_factory = _text
     try:
         yield connection
     finally:
@@ -88,11 +90,11 @@ def notes(connection: sqlite3.Connection) -> dict[str, int]:
 def find_end(connection: sqlite3.Connection) -> Finding:
     """Return where the log ends, from its newest whole snapshot to its last event."""
     newest, bad = 0, list[Seq]()
-    base = START
+    base, snapshot = START, None
     for seq, data, chain, digest in connection.execute(SNAPSHOTS):
         newest = max(newest, seq)
         if snapshot_digest(seq, chain, data) == digest:
-            base = End(Seq(seq), chain, Instant(0))
+            base, snapshot = End(Seq(seq), chain, Instant(0)), Snapshot(Seq(seq), data)
             break
         bad.append(Seq(seq))
     end, wrong = _follow(connection, base)
@@ -104,18 +106,31 @@ def find_end(connection: sqlite3.Connection) -> Finding:
     if wrong:
         last = _last(connection)
         return Finding(end, _damaged_from(end, wrong, last), tuple(bad))
-    return Finding(end, None, tuple(bad))
+    return Finding(end, None, tuple(bad), snapshot)
 
 
 def _follow(connection: sqlite3.Connection, end: End) -> tuple[End, str]:
     """Go on from one event to the last that is whole and next; return what is wrong there."""
-    for row in connection.execute(TAIL, (end.seq,)):
-        if row[0] != end.seq + 1:
-            return end, _gap(end.seq + 1, row[0] - 1)
-        if wrong := _wrong_with(row, end.digest):
-            return end, wrong
-        end = End(Seq(row[0]), row[10], Instant(row[1]))
-    return end, ""
+    try:
+        return _followed(connection, end)
+    except sqlite3.OperationalError as error:
+        if "decode" not in str(error) or connection.text_factory is _text:
+            raise
+        # Only now: to read text that may be damaged takes longer than its checksum.
+        connection.text_factory = _text
+        return _followed(connection, end)
+
+
+def _followed(connection: sqlite3.Connection, end: End) -> tuple[End, str]:
+    seq, digest, at = end
+    wrong = ""
+    for row in connection.execute(TAIL, (seq,)):
+        is_next = row[0] == seq + 1
+        wrong = _wrong_with(row, digest) if is_next else _gap(seq + 1, row[0] - 1)
+        if wrong:
+            break
+        seq, digest, at = row[0], row[10], row[1]
+    return End(Seq(seq), digest, Instant(at)), wrong
 
 
 def _gap(first: int, last: int) -> str:
@@ -128,18 +143,15 @@ def _gap(first: int, last: int) -> str:
 
 def _wrong_with(row: tuple[Any, ...], before: int | None) -> str:
     """Return what is wrong with an event, and with its place behind another; '' if nothing."""
-    if not _is_as_written(row):
+    try:
+        is_as_written = event_digest(row[9], row) == row[10]
+    except TypeError:  # a flipped type: bytes are text now, or a number is none
+        is_as_written = False
+    if not is_as_written:
         return f"event {row[0]} ({_of(row)}) is not what was written"
     if before is not None and row[9] != before:
         return f"event {row[0]} ({_of(row)}) does not follow event {row[0] - 1} as it is now"
     return ""
-
-
-def _is_as_written(row: tuple[Any, ...]) -> bool:
-    try:
-        return event_digest(row[9], row[:9]) == row[10]
-    except TypeError:  # a flipped type: bytes are text now, or a number is none
-        return False
 
 
 def _of(row: tuple[Any, ...]) -> str:
@@ -231,6 +243,7 @@ def doubts(path: Path) -> list[str] | None:
     if not path.exists() or not path.stat().st_size:
         return [short(START, mark).text] if mark and mark.end.seq else None
     with reading(path) as connection:
+        connection.text_factory = _text
         if revision(path) != newest():
             return list(_wrong_pages(connection))  # Of before there were checksums.
         connection.execute("BEGIN")  # one moment, whatever is written meanwhile

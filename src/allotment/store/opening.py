@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from allotment.model.errors import StoreError
 from allotment.model.quantity import Instant
+from allotment.service.ports import Snapshot
 from allotment.store import queries
 from allotment.store.chain import START, End
-from allotment.store.examine import Damage, compare, find_end, notes, reading, short
+from allotment.store.examine import Damage, Finding, compare, find_end, notes, reading, short
 from allotment.store.mark import FILE as MARK
 from allotment.store.mark import Marker, read_mark
 from allotment.store.migrate import newest, revision
@@ -46,34 +48,47 @@ class Loss(msgspec.Struct, frozen=True):
     """Where a copy of the damaged files is."""
 
 
+class Looked(NamedTuple):
+    """What a look at a log found, before it is used."""
+
+    found: Finding | None
+    """Its end, and that it is whole; None where it is yet to be made, migrated or cut."""
+    loss: Loss | None
+
+
 class Opening(NamedTuple):
     """What a log begins its use with."""
 
     end: End
+    snapshot: Snapshot | None
     marker: Marker
     loss: Loss | None
 
 
-def make_sure(path: Path, accept_loss: bool) -> Loss | None:
+def make_sure(path: Path, accept_loss: bool) -> Looked:
     """Raise StoreError for a log that is not whole, or repair it where its loss is accepted.
 
     The error says what is damaged, what is still good, and what to do.
     """
-    damage = _look(path)
+    found = _look(path)
+    damage = found and found.damage
     if damage is None:
-        return None
+        return Looked(found, None)
     if not accept_loss or damage.good is None:
         raise StoreError(f"the event log {path} is damaged: {damage.text}. {_advice(damage)}")
     kept = _keep_aside(path)
     if path.exists():
         _cut(path, damage.good)
     log.warning("events are lost", events=damage.lost, why=damage.text, kept=kept)
-    return Loss(damage.text, damage.lost, damage.until, kept)
+    return Looked(None, Loss(damage.text, damage.lost, damage.until, kept))
 
 
-def begin(path: Path, writer: sqlite3.Connection, loss: Loss | None) -> Opening:
-    """Find where the log goes on, mark it, and note that it has a mark from now on."""
-    found = find_end(writer)
+def begin(path: Path, writer: sqlite3.Connection, looked: Looked) -> Opening:
+    """Find where the log goes on, mark it, and note that it has a mark from now on.
+
+    A log that was looked at and found whole is not read again: it is ours alone meanwhile.
+    """
+    found = looked.found or find_end(writer)
     if found.damage is not None:
         raise StoreError(f"the event log {path} is damaged: {found.damage.text}")
     for seq in found.bad_snapshots:
@@ -88,29 +103,33 @@ def begin(path: Path, writer: sqlite3.Connection, loss: Loss | None) -> Opening:
     except BaseException:
         marker.close()
         raise
-    return Opening(found.end, marker, loss)
+    return Opening(found.end, found.snapshot, marker, looked.loss)
 
 
 # ── looking ─────────────────────────────────────────────────────────────────────────────
 
 
-def _look(path: Path) -> Damage | None:
-    """Return what is wrong with a log's end, changing nothing. StoreError if it is none."""
+def _look(path: Path) -> Finding | None:
+    """Return a log's end and what is wrong with it, changing nothing. StoreError if it is none.
+
+    None where there is no log yet, or one of before.
+    """
     mark = read_mark(path.with_name(MARK))
     if path.exists() and not path.is_file():
         raise StoreError(f"{path} is not a file; move it away")
     if not path.exists() or not path.stat().st_size:
-        return _look_at_none(path, short(START, mark) if mark and mark.end.seq else None)
+        _keep_wal(path)
+        return Finding(START, short(START, mark)) if mark and mark.end.seq else None
     if revision(path) != newest():
         return None  # Written before there were marks: they begin when it is migrated.
     with reading(path) as connection:
         found = find_end(connection)
         if found.damage is not None or not notes(connection).get("marked"):
-            return found.damage
-        return compare(connection, found.end, mark)
+            return found
+        return replace(found, damage=compare(connection, found.end, mark))
 
 
-def _look_at_none(path: Path, lost: Damage | None) -> Damage | None:
+def _keep_wal(path: Path) -> None:
     """Keep SQLite from deleting the -wal of a log that was moved away without it."""
     wal = beside(path)[0]
     if not path.exists() and wal.exists() and wal.stat().st_size:
@@ -118,7 +137,6 @@ def _look_at_none(path: Path, lost: Damage | None) -> Damage | None:
             f"{wal} holds the newest events of a log that is not there; put {path.name} back "
             "beside it, or move it away too"
         )
-    return lost
 
 
 def beside(path: Path) -> tuple[Path, Path]:

@@ -58,6 +58,8 @@ class SqliteStore:
         self._closing = False
         """What takes long breaks off, so that nobody waits for it."""
         self._end = opening.end
+        self._read = opening.snapshot
+        """The newest snapshot, which was read to be checked: a start need not read it again."""
         self._marker = opening.marker
         self.loss = opening.loss
         """What an administrator went on without; None if nothing is missing."""
@@ -71,13 +73,14 @@ class SqliteStore:
         """
         path = folder / FILE
         with explained("the event log", path), contextlib.ExitStack() as undo:
-            loss = make_sure(path, accept_loss)
-            upgrade(path)
+            looked = make_sure(path, accept_loss)
+            if looked.found is None:
+                upgrade(path)
             writer = connect_writer(path)
             undo.callback(writer.close)
             readers = make_readers(path)
             undo.callback(readers.dispose)
-            store = cls(path, writer, readers, begin(path, writer, loss))
+            store = cls(path, writer, readers, begin(path, writer, looked))
             undo.pop_all()
         return store
 
@@ -87,17 +90,17 @@ class SqliteStore:
         jobs = [archived_row(job) for job in archived]
         with self._writing:
             rows = codec.rows_of(records, self._end.digest)
-            for place, row in enumerate(rows, self._end.seq + 1):
-                if row.seq != place:
+            for place, record in enumerate(records, self._end.seq + 1):
+                if record.seq != place:
                     raise StoreError(
-                        f"event {row.seq} where {place} is next; nothing was added"
+                        f"event {record.seq} where {place} is next; nothing was added"
                     )
             with self._transaction() as writer:
                 writer.executemany(queries.ADD_EVENT, rows)
                 if jobs:
                     writer.executemany(queries.KEEP_ARCHIVED, jobs)
             if rows:
-                self._end = End(rows[-1].seq, rows[-1].digest, rows[-1].at)
+                self._end = End(records[-1].seq, rows[-1][-1], records[-1].at)
                 self._marker.advance(self._end)
 
     def save_snapshot(self, snapshot: Snapshot) -> None:
@@ -108,6 +111,7 @@ class SqliteStore:
                     f"a snapshot of event {seq}, and the log ends at {self._end.seq}; it was "
                     "not kept"
                 )
+            self._read = None
             chain = self._digest_at(seq)
             row = (seq, data, chain, snapshot_digest(seq, chain, data))
             writer.execute(queries.KEEP_SNAPSHOT, row)
@@ -167,14 +171,17 @@ class SqliteStore:
         return self._end.seq
 
     def snapshot(self) -> Snapshot | None:
+        read, self._read = self._read, None
+        if read is not None:
+            return read
         row = self._first(queries.NEWEST_SNAPSHOT)
         return Snapshot(Seq(row[0]), row[1]) if row else None
 
     def records(self, after: Seq = Seq(0), limit: int | None = None) -> Iterator[Record]:
         while limit is None or limit > 0:
             size = FETCH if limit is None else min(FETCH, limit)
-            rows = self._all(queries.RECORDS, {"after": in_range(after), "most": size})
-            yield from map(codec.record_of, rows)
+            rows = self._events(queries.RECORDS, {"after": in_range(after), "most": size})
+            yield from codec.records_of(rows)
             if len(rows) < size:
                 return
             after = Seq(rows[-1][0])
@@ -184,7 +191,7 @@ class SqliteStore:
         self, job: JobId, after: Seq = Seq(0), limit: int = 1000
     ) -> Sequence[Record]:
         wanted = {"job": in_range(job), "after": in_range(after), "most": limit}
-        return [codec.record_of(row) for row in self._all(queries.RECORDS_OF_JOB, wanted)]
+        return list(codec.records_of(self._events(queries.RECORDS_OF_JOB, wanted)))
 
     def archived(self, job: JobId) -> ArchivedJob | None:
         row = self._first(queries.ARCHIVED, {"job": in_range(job)})
@@ -203,6 +210,14 @@ class SqliteStore:
         wanted = {"first": in_range(first), "last": in_range(last)}
         rows = self._all(queries.ARCHIVED_STATES, wanted)
         return {JobId(id_): archived_state(id_, state) for id_, state in rows}
+
+    def _events(
+        self, query: sa.Executable, values: Mapping[str, object]
+    ) -> Sequence[codec.Row]:
+        """Return rows as the driver makes them: a log is long, and no column is named."""
+        with explained("the event log", self.path), self._readers.connect() as connection:
+            cursor = connection.execute(query, values).cursor
+            return cursor.fetchall() if cursor is not None else ()
 
     def _all(
         self, query: sa.Executable, values: Mapping[str, object] | None = None

@@ -403,7 +403,7 @@ def make_one_of_before(folder: Path) -> None:
     upgrade(folder / FILE, only)
     connection = sqlite3.connect(folder / FILE)
     rows = [
-        row[:9] for row in rows_of(some_events(1, *range(1, 10)), 0) if row.seq not in (2, 9)
+        row[:9] for row in rows_of(some_events(1, *range(1, 10)), 0) if row[0] not in (2, 9)
     ]
     connection.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?)", rows)
     connection.execute("INSERT INTO snapshots VALUES (9, x'aa')")

@@ -4,6 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,7 +103,7 @@ def test_a_backup_whose_rows_are_damaged_is_refused(
 def test_a_backup_of_a_newer_version_is_refused(backup: Path, tmp_path: Path) -> None:
     connection = sqlite3.connect(backup)
     row = connection.execute("SELECT * FROM events WHERE seq = 300").fetchone()
-    newer = (*row[:7], 99, row[8])
+    newer: Any = (*row[:7], 99, row[8])
     query = "UPDATE events SET version = 99, digest = ? WHERE seq = 300"
     connection.execute(query, (event_digest(row[9], newer),))
     connection.commit()
