@@ -38,6 +38,8 @@ class KubeApi:
         self.headers: dict[str, str] = {}
         self.conditions: dict[str, Tree] = {}
         """What was last written of the conditions of a pod, by namespace/name."""
+        self.patched: dict[str, Tree] = {}
+        """How other objects were changed last, by path."""
         self.forgotten = 0
         self.allows = True
         """Whether we have the rights that are asked for."""
@@ -135,6 +137,13 @@ class KubeApi:
         """Let a binding arrive."""
         self.our_pod()["spec"]["nodeName"] = node
 
+    def run(self) -> None:
+        """Let our pod's container begin."""
+        pod = self.our_pod()
+        statuses = [{"name": "task", "state": {"running": {"startedAt": "now"}}}]
+        pod["status"] = {"phase": "Running", "containerStatuses": statuses}
+        self._tell_pod("MODIFIED", pod)
+
     def finish(self, code: int, reason: str = "Error", message: str = "") -> None:
         """Let our pod's task end; where it is being deleted, its pod is gone then."""
         pod = self.our_pod()
@@ -185,6 +194,9 @@ class KubeApi:
                 return self._posted(path, at, rest, document)
             case "PATCH" if rest == "status":
                 self.conditions[at] = document["status"]["conditions"][0]
+                return _yes({})
+            case "PATCH":
+                self.patched[path] = document
                 return _yes({})
             case "DELETE":
                 return self._deleted(at, document)

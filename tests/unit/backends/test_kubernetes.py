@@ -43,7 +43,7 @@ TASK = TaskLaunch(
     key=KEY,
     name="main.1",
     binding=Binding("n3", (4, 5)),
-    argv=("python3", "train.py", "$(HOME)"),
+    argv=("python3", "train.py", "$(HOME) $$ $A"),
     env=(("A", "1"), ("CUDA_VISIBLE_DEVICES", "5,6")),
     resources=Resources(gpu_milli=2000, cpu_milli=1500, memory=100 * MIB),
 )
@@ -107,7 +107,7 @@ def test_a_pod_is_what_its_task_asked_for() -> None:
     amounts = {"cpu": "1500m", "memory": str(100 * MIB), "nvidia.com/gpu": "2"}
     assert container["resources"] == {"requests": amounts, "limits": amounts}
     assert container["image"] == "pytorch:1"
-    assert container["command"] == ["python3", "train.py", "$$(HOME)"]
+    assert container["command"] == ["python3", "train.py", "$$(HOME) $$$$ $$A"]
     assert spec["securityContext"]["runAsUser"] == 1000
     assert spec["securityContext"]["supplementalGroups"] == [7]
     assert pod["metadata"]["labels"]["allotment.io/user"] == "a-b"

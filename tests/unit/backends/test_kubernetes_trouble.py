@@ -1,10 +1,7 @@
 """The Kubernetes backend where answers are lost or refused: no task is given up that runs."""
 
 import asyncio
-import contextlib
-import json
 import threading
-from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 
 import msgspec
@@ -21,75 +18,14 @@ from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.status import may_run
-from allotment.model.cluster import Device, Node
-from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
-from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
-from allotment.model.quantity import GIB, MIB, Millis, Resources
-from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
-from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
+from allotment.model.ids import TaskKey
+from allotment.model.quantity import Millis
+from allotment.model.reports import NodeReport, OthersReport, Seen
+from allotment.service.ports import GangLaunch
 from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, SECRETS, KubeApi
+from tests.support.kube_world import GANG, KEY, TASK, World, a_node, until
 from tests.support.patience import PATIENCE_S
-
-KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
-TASK = TaskLaunch(
-    key=KEY,
-    name="main.1",
-    binding=Binding("n1", (0,)),
-    argv=("train",),
-    env=(),
-    resources=Resources(gpu_milli=1000, cpu_milli=1000, memory=100 * MIB),
-)
-GANG = GangLaunch(tasks=(TASK,), workdir="/state/outputs/7", image="pytorch:1")
-
-
-def a_node(name: str = "n1", place: int = 0) -> Node:
-    devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
-    return Node(NodeId(place), name, 8000, 32 * GIB, 0, devices)
-
-
-class World:
-    """A backend, the API server that it asks, and what it reports."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.api, self.nodes = folder, KubeApi(), [a_node()]
-        self.reports: list[Report] = []
-        self.api.add_node("n1")
-
-    @contextlib.asynccontextmanager
-    async def service(self) -> AsyncGenerator[KubernetesBackend]:
-        """Run a backend, which finds what an earlier one kept."""
-        tree = {
-            "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": "http://k"}}],
-            "contexts": [
-                {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ns"}}
-            ],
-            "users": [{"name": "u", "user": {}}],
-        }
-        kubeconfig = self.folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(tree))
-        setup = EngineSetup("k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig))
-        backend = KubernetesBackend(self.folder, setup, lambda: self.nodes)
-        await backend.start(self.reports.append)
-        try:
-            yield backend
-        finally:
-            await backend.close()
-
-    def ends(self) -> list[TaskReport]:
-        return [
-            each
-            for each in self.reports
-            if isinstance(each, TaskReport) and each.seen is Seen.ENDED
-        ]
-
-    def asks(self, method: str, path: str) -> int:
-        return self.api.asked.count((method, path))
-
-    @property
-    def pod(self) -> str:
-        return f"{PODS}/{self.api.our_pod()['metadata']['name']}"
 
 
 @pytest.fixture
@@ -102,12 +38,6 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
     monkeypatch.setattr(cluster_of, "WIDE_AGAIN_S", 0.01, raising=False)
     return made
-
-
-async def until(is_so: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not is_so():
-            await asyncio.sleep(0)
 
 
 async def looked(world: World, path: str) -> None:

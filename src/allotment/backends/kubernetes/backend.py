@@ -895,12 +895,22 @@ class KubernetesBackend:
             await self._look_for(key, record)
         elif pod is not None and record.is_bound and key not in self._ending:
             self._hear(key, pod)
+            if record.node in self._silent and not is_over(pod):
+                self._give_up(key, record, pod)
             overdue = self._overdue.get(key)
             if overdue is not None and now >= overdue:
                 self._overdue[key] = now + LOG_S
                 await self._delete(record, 1)
             elif key in self._waits and record.node not in self._silent:
                 await self._weigh(key, record, pod, now - self._waits[key])
+
+    def _give_up(self, key: TaskKey, record: Launched, pod: Pod) -> None:
+        """End a task on a node that is silent, if it is taken for dead."""
+        if not self._is_certain(record.node):
+            return
+        why = f"node {record.node} was silent for longer than `force_after`"
+        exit_ = Exit(lost=True, platform_error=why)
+        self._end(key, Exit(signal=SIGTERM) if record.is_stopped else exit_, pod=pod)
 
     async def _look_for(self, key: TaskKey, record: Launched) -> None:
         """Look for a pod that no watch has told of; it may be gone for good."""
@@ -928,7 +938,9 @@ class KubernetesBackend:
         strays = {
             uid: pod
             for uid, pod in self._cluster.pods.items()
-            if uid not in self._keys and pod.metadata.name.startswith(f"{self._prefix}-")
+            if uid not in self._keys
+            and pod.metadata.name.startswith(f"{self._prefix}-")
+            and not pod.metadata.deletion_timestamp  # its node has to confirm, if it ever does
         }
         self._strays = {uid: self._strays.get(uid, now) for uid in strays}
         for uid, since in self._strays.items():

@@ -254,8 +254,8 @@ def _volume_of(path: str, volumes: Volumes) -> str:
 
 
 def _escaped(word: str) -> str:
-    """Keep Kubernetes from putting a variable where a word says `$(NAME)`."""
-    return word.replace("$(", "$$(")
+    """Keep Kubernetes from putting a variable where a word says `$(NAME)`, and `$` for `$$`."""
+    return word.replace("$", "$$")
 
 
 def _label(text: str) -> str:
