@@ -92,6 +92,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """In which quality of service the jobs of a tenant run."""
     schedulers: tuple[str, ...] = ()
     """By which names, besides `allotment`, pods of `namespaces` may call their scheduler."""
+    fence_after_ms: Millis = Millis(0)
+    """For how long a task goes on that hears nothing of the service; 0: for ever."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

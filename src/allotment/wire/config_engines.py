@@ -39,6 +39,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.apptainer,
             tuple(sorted((tenant, qos) for tenant, qos in engine.qos.items() if tenant != ALL)),
             tuple(engine.schedulers),
+            engine.fence_after,
         )
         for name, engine in shape.engines.items()
     )

@@ -283,6 +283,7 @@ class EngineShape(Shape):
     image: Word = Field(default="", examples=["pytorch/pytorch:2.6.0"])
     volumes: dict[Path, Name] = Field(default={}, examples=["{/shared: host}"])
     force_after: Duration = Field(default=Millis(0), examples=["30min"])
+    fence_after: Duration = Field(default=Millis(0), examples=["15min"])
     namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
     schedulers: Schedulers = Field(default=[], examples=["hivedscheduler"])
 
@@ -292,6 +293,13 @@ class EngineShape(Shape):
             raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
         if self.apptainer not in ("", "none") and not self.apptainer.startswith("/"):
             raise Amiss("is no absolute path", "/usr/bin/apptainer, or none", at=("apptainer",))
+        return self
+
+    @model_validator(mode="after")
+    def _heard_in_time(self) -> "EngineShape":
+        if 0 < self.fence_after < SHORTEST_FENCE_MS:
+            message = "is too short: a node hands on what it hears within two minutes"
+            raise Amiss(message, "5min at least", at=("fence_after",))
         return self
 
     @model_validator(mode="after")
@@ -326,6 +334,8 @@ class EngineShape(Shape):
         return self
 
 
+SHORTEST_FENCE_MS = 5 * 60 * 1000
+
 OF_SLURM = {
     "accounts": (EngineType.SLURM,),
     "qos": (EngineType.SLURM,),
@@ -336,8 +346,8 @@ OF_SLURM = {
 }
 """Which engines have some keys."""
 OF_KUBERNETES = (
-    "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "namespaces",
-    "schedulers",
+    "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "fence_after",
+    "namespaces", "schedulers",
 )  # fmt: skip
 
 

@@ -72,7 +72,8 @@ def _engines(config: Config) -> Written:
             **_qos(engine),
             **({"rest": _rest(engine.rest)} if engine.rest else {}),
             **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
-            **_after(engine.force_after_ms),
+            **_after("force_after", engine.force_after_ms),
+            **_after("fence_after", engine.fence_after_ms),
             **_namespaces(engine),
             **({"schedulers": list(engine.schedulers)} if engine.schedulers else {}),
         }
@@ -110,8 +111,8 @@ def _rest(rest: RestSetup) -> Written:
     return {key: value for key, value in told.items() if value}
 
 
-def _after(force_after_ms: int) -> Written:
-    return {"force_after": write_duration(force_after_ms)} if force_after_ms else {}
+def _after(key: str, for_ms: int) -> Written:
+    return {key: write_duration(for_ms)} if for_ms else {}
 
 
 def _nic(nic: Nic) -> Written:

@@ -43,8 +43,11 @@ SCRIPTS = {
     "slurm over rest": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "kubernetes": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+    "kubernetes with runner": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
 }
 """By the engine that runs a task."""
+ON_KUBERNETES = ("kubernetes", "kubernetes with runner")
+"""Pods that begin with the command, and those that begin with our own first process."""
 ROUTED = ("routed to here", "routed to gpus")
 """A router of a local engine and one of Slurm, and which of them is to run the tasks."""
 COUNT, GPUS = 4, 8
@@ -76,7 +79,7 @@ class Driver:
 
     def gang(self, *scripts: str, job: int = 1, at_barrier: bool = False) -> GangLaunch:
         """Describe a gang of a task for each script, in turn on all nodes."""
-        nodes = OF_KUBERNETES if self.engine == "kubernetes" else NODES
+        nodes = OF_KUBERNETES if self.engine in ON_KUBERNETES else NODES
         tasks = tuple(
             TaskLaunch(
                 key=TaskKey(JobId(job), AttemptNo(1), TaskIndex(index)),
@@ -95,7 +98,7 @@ class Driver:
     def refused(self, task: TaskLaunch) -> TaskLaunch:
         """Return a task as no engine of this kind takes it."""
         match self.engine:
-            case "slurm" | "slurm over rest" | "gpus" | "kubernetes":
+            case "slurm" | "slurm over rest" | "gpus" | "kubernetes" | "kubernetes with runner":
                 nowhere = msgspec.structs.replace(task.binding, node="n9")
                 return msgspec.structs.replace(task, binding=nowhere)
             case "local" | "here" | "pilot":
@@ -159,8 +162,11 @@ def new_backend(name: str, folder: Path) -> Backend:
             rest = RestSetup(os.environ["SLURMRESTD"], os.environ["SLURMRESTD_TOKEN"])
             setup = EngineSetup("gpus", EngineType.SLURM, "main", rest=rest)
             return SlurmBackend(folder, "main", lambda: NODES, setup)
-        case "kubernetes":
-            setup = EngineSetup("kubernetes", EngineType.KUBERNETES, image=IMAGE)
+        case _ if name in ON_KUBERNETES:
+            fence_ms = Millis(60_000 if name != "kubernetes" else 0)
+            setup = EngineSetup(
+                "kubernetes", EngineType.KUBERNETES, image=IMAGE, fence_after_ms=fence_ms
+            )
             return KubernetesBackend(folder, setup, lambda: OF_KUBERNETES)
         case "pilot":
             return PilotBackend(folder, "main", lambda: NODES)
@@ -190,7 +196,7 @@ def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
     if request.param in ("fake", "local"):
         yield request.param
         return
-    if request.param == "kubernetes":
+    if request.param in ON_KUBERNETES:
         kubernetes: Kubernetes = request.getfixturevalue("kubernetes")
         monkeypatch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
         yield request.param
@@ -208,7 +214,8 @@ MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS)]
 WITH_SLURM = [pytest.param(name, marks=MARKS) for name in ("slurm", "pilot", *ROUTED)]
 REST_MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*REST_TOOLS)]
 WITH_SLURM.append(pytest.param("slurm over rest", marks=REST_MARKS))
-REMOTE = [*WITH_SLURM, pytest.param("kubernetes", marks=FOR_KUBERNETES)]
+PODS = [pytest.param(name, marks=FOR_KUBERNETES) for name in ON_KUBERNETES]
+REMOTE = [*WITH_SLURM, *PODS]
 every = pytest.mark.parametrize("name", ["fake", "local", *REMOTE], indirect=True)
 real = pytest.mark.parametrize("name", ["local", *REMOTE], indirect=True)
 freezing = pytest.mark.parametrize("name", ["fake", "local", *WITH_SLURM[1:3]], indirect=True)
@@ -359,7 +366,7 @@ def test_output_is_read_in_pieces_and_from_the_end(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
             # A pod's output is one stream.
-            stream = "stdout" if name == "kubernetes" else "stderr"
+            stream = "stdout" if name in ON_KUBERNETES else "stderr"
             key = await driver.launch("echo oops >&2; sleep 0.1; seq 1 2000")
             await driver.until_seen(key, Seen.ENDED)
             text, offset = b"", 0

@@ -72,7 +72,7 @@ def test_engines_are_seen_before_the_rest_is_read() -> None:
 def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     text = (
         "engines: {k: {type: kubernetes, kubeconfig: /k, namespace: n, image: 'a/b:1', "
-        "volumes: {/shared: data, /scratch: host}, force_after: 30min, "
+        "volumes: {/shared: data, /scratch: host}, force_after: 30min, fence_after: 15min, "
         "namespaces: {team: vision}, schedulers: hivedscheduler}}\n"
     )
     (setup,) = engines_in((text + TENANTS).encode(), source="c")
@@ -80,6 +80,7 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
         "k", EngineType.KUBERNETES, kubeconfig="/k", namespace="n", image="a/b:1",
         volumes=(("/scratch", "host"), ("/shared", "data")), force_after_ms=Millis(1_800_000),
         namespaces=(("team", ("vision",)),), schedulers=("hivedscheduler",),
+        fence_after_ms=Millis(900_000),
     )  # fmt: skip
     found = {"k": FOUND["gpus"]}
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
@@ -100,6 +101,12 @@ def test_further_names_of_a_scheduler_that_cannot_be_ours_are_refused(
     whole = f"engines: {{k: {{type: kubernetes, {text}}}}}\n{TENANTS}"
     with pytest.raises(BadInput, match=said):
         read_config(whole.encode(), source="c", machine=None, found={"k": FOUND["gpus"]})
+
+
+def test_a_task_hears_of_the_service_before_it_would_end_itself() -> None:
+    text = f"engines: {{k: {{type: kubernetes, fence_after: 4min}}}}\n{TENANTS}"
+    with pytest.raises(BadInput, match=r"fence_after: is too short.*within two minutes"):
+        read_config(text.encode(), source="c", machine=None, found={"k": FOUND["gpus"]})
 
 
 @pytest.mark.parametrize("program", ["/opt/apptainer/bin/apptainer", "none"])

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from allotment.backends.contact import Contact
+from allotment.backends.kubernetes.beats import Beats
 from allotment.backends.kubernetes.client import NOTE, Client, Denied
 from allotment.backends.kubernetes.cluster import Cluster, News
 from allotment.backends.kubernetes.discover import (
@@ -50,6 +51,7 @@ from allotment.backends.kubernetes.request import (
     pod_of,
     secret_of,
 )
+from allotment.backends.kubernetes.runner import GO
 from allotment.backends.kubernetes.status import (
     Told,
     hindrance,
@@ -185,6 +187,7 @@ class KubernetesBackend:
         access = access_of(self._kubeconfig, self._setup.context)
         namespace = self._setup.namespace or access.namespace
         self._client = Client(access, namespace, self._contact)
+        self._beats = Beats(self._client, f"{self._prefix}-beat")
         self._cluster = Cluster(
             self._client, self._prefix, self._on_pod, self._news.set,
             self._on_foreign, self._on_list,
@@ -200,10 +203,14 @@ class KubernetesBackend:
             async with asyncio.timeout(FIRST_S):
                 await asyncio.shield(first)
         self._look_at_nodes()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_S):
+                await self._beat()  # without, nothing that ends itself could be started yet
         self._loops = [
             first,
             asyncio.create_task(forever(self._look, LOOK_EVERY_S, "tasks on Kubernetes")),
             asyncio.create_task(forever(self._on_news, 0.2, "Kubernetes' nodes")),
+            asyncio.create_task(forever(self._beat, LOOK_EVERY_S, "beats for pods")),
         ]
         if self._setup.namespaces or self._resumed:  # those run on that are named no more
             self._loops += [
@@ -234,8 +241,16 @@ class KubernetesBackend:
                     self._finder.gangs.hold(task.offered.uid)
             return await self._guests.launch(gang)
         found = await gather_all([self._launch_or_refuse(gang, task) for task in gang.tasks])
-        keys = (task.key for task in gang.tasks)
-        return {key: why for key, why in zip(keys, found, strict=True) if why}
+        keys = [task.key for task in gang.tasks]
+        refused = {key: why for key, why in zip(keys, found, strict=True) if why}
+        held = [(key, record) for key in keys if (record := self._live.get(key)) is not None]
+        held = [each for each in held if each[1].is_held and not each[1].is_bound]
+        if refused:
+            for key, record in held:  # it is there, on no node, and goes to none
+                self._sink(TaskReport(key, Seen.READY, engine_job=record.name))
+        else:
+            await gather_all([self._bind(*each) for each in held])
+        return refused
 
     async def _launch_or_refuse(self, gang: GangLaunch, task: TaskLaunch) -> str:
         """Return why a task is refused; '' where it is not. Raises EngineAway."""
@@ -252,13 +267,7 @@ class KubernetesBackend:
         record = self._record(key)
         at_once = record is None and not gang.at_barrier and open_env(gang, task) is not None
         if record is None:
-            name, node = name_of(self._prefix, key), task.binding.node
-            self._need_nodes()
-            if node not in self._cluster.nodes:
-                raise BackendError(f"Kubernetes has no node {node}")
-            record = Launched(
-                name, node, token_hex(8), log_bytes=gang.log_bytes, at_once=at_once
-            )
+            record = self._new(gang, task, at_once=at_once)
             if (refused := self._refusal(gang, key, record)) is not None:
                 await self._records.keep(key, refused)
                 self._sink(self._end_report(key, refused))
@@ -275,8 +284,23 @@ class KubernetesBackend:
             self._hear_now(key, record)
         if not gang.at_barrier:
             await self._bind(key, record)
-        elif not record.is_bound:
+        elif not (record.is_bound or record.is_held):
             self._sink(TaskReport(key, Seen.READY, engine_job=record.name))
+
+    def _new(self, gang: GangLaunch, task: TaskLaunch, *, at_once: bool) -> Launched:
+        """Return what is kept of a task before anything of it is in Kubernetes."""
+        node = task.binding.node
+        self._need_nodes()
+        if node not in self._cluster.nodes:
+            raise BackendError(f"Kubernetes has no node {node}")
+        # What command its image has, and whether that has a shell, nobody knows here.
+        fence_ms = self._setup.fence_after_ms if task.argv else 0
+        if fence_ms:
+            self._beats.need()
+        return Launched(
+            name_of(self._prefix, task.key), node, token_hex(8), log_bytes=gang.log_bytes,
+            at_once=at_once, fence_ms=fence_ms, is_held=gang.at_barrier and fence_ms > 0,
+        )  # fmt: skip
 
     def _refusal(self, gang: GangLaunch, key: TaskKey, record: Launched) -> Launched | None:
         """Return the end of a task that cannot be a pod."""
@@ -298,10 +322,13 @@ class KubernetesBackend:
         by steps, and finds it by its name.
         """
         self._need_nodes()  # they say what its devices are called
+        if record.fence_ms:
+            self._beats.need()
         found = self._cluster.nodes.get(record.node)
         place = Place(
             self._prefix, gang.image or self._setup.image,
             device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
+            self._beats.name, record.fence_ms // 1000, record.is_held,
         )  # fmt: skip
         document = pod_of(gang, task, record.name, record.token, place)
         env = open_env(gang, task) if at_once else None
@@ -355,7 +382,26 @@ class KubernetesBackend:
         if len(own) < len(keys):
             await self._guests.bind(keys)
         waiting = [(key, record) for key in own if (record := self._record(key)) is not None]
-        await asyncio.gather(*(self._bind(key, record) for key, record in waiting))
+        await asyncio.gather(*(self._let_begin(key, record) for key, record in waiting))
+
+    async def _let_begin(self, key: TaskKey, record: Launched) -> None:
+        """Put a task's pod on its node, or let it go on where it waits. Raises EngineAway."""
+        if not record.is_held:
+            await self._bind(key, record)
+            return
+        if record.exit is not None or self._has_ended(key):
+            return
+        # It may begin, and even end, before the answer is here.
+        self._adopt(key, msgspec.structs.replace(record, is_held=False))
+        try:
+            await self._client.annotate_pod(record.name, record.uid, {GO: "yes"})
+        except BackendError as error:  # it waits on, or is told again
+            if key in self._live:
+                self._live[key] = msgspec.structs.replace(self._live[key], is_held=True)
+            raise EngineAway(str(error)) from error
+        record = msgspec.structs.replace(self._live.get(key, record), is_held=False)
+        await self._keep(key, record)
+        self._hear_now(key, record)
 
     async def _bind(self, key: TaskKey, record: Launched) -> None:
         """Put a task's pod on its node. Where that is refused, the task has ended."""
@@ -522,8 +568,9 @@ class KubernetesBackend:
 
     def _now(self, key: TaskKey, record: Launched) -> TaskReport:
         pod = self._cluster.pods.get(record.uid)
-        if not record.is_bound:
-            return TaskReport(key, Seen.READY, engine_job=record.name)
+        if not record.is_bound:  # where it waits in itself, it is launched again
+            seen = Seen.UNKNOWN if record.is_held else Seen.READY
+            return TaskReport(key, seen, engine_job=record.name)
         told = self._read(key, record, pod) if pod is not None else None
         if told is None or told.seen is Seen.ENDED:  # its output comes first
             return TaskReport(key, Seen.UNKNOWN, engine_job=record.name)
@@ -753,7 +800,8 @@ class KubernetesBackend:
 
     def _read(self, key: TaskKey, record: Launched, pod: Pod) -> TaskReport | None:
         node = self._cluster.nodes.get(record.node)
-        return report(key, pod, Told(record.is_stopped, record.boot), node)
+        told = Told(record.is_stopped, record.boot, record.is_held, record.fence_ms > 0)
+        return report(key, pod, told, node)
 
     def _hear(self, key: TaskKey, pod: Pod) -> None:
         record = self._live.get(key)
@@ -765,7 +813,7 @@ class KubernetesBackend:
         self._waits.pop(key, None)
         self._follow(key, record)
         if told.seen is Seen.ENDED and told.exit is not None:
-            if told.pid and key not in self._told:  # it was too short to be seen at it
+            if told.pid and self._told.get(key, Seen.READY) is Seen.READY:  # short, so not seen
                 self._sink(TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name))
             self._told[key] = Seen.ENDED
             self._end(key, told.exit, pod=pod)
@@ -786,7 +834,8 @@ class KubernetesBackend:
         gone_at = -inf
         if pod is None or may_run(pod):
             gone_at = self._gone_at.setdefault(key, monotonic())
-        if is_bound and not self._is_certain(record.node, gone_at):
+        is_certain = self._is_certain(record.node, gone_at) or self._has_run_out(record)
+        if is_bound and not is_certain:
             self._fenced.setdefault(key, pod)
             return
         if record.is_stopped:
@@ -874,6 +923,16 @@ class KubernetesBackend:
 
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
+    async def _beat(self) -> None:
+        """Tell pods that end without us that we are there, and which nodes are silent."""
+        if not self._beats.is_due:
+            return
+        ending = [record for record in self._live.values() if record.fence_ms]
+        times = {self._setup.fence_after_ms, *(record.fence_ms for record in ending)} - {0}
+        if times:
+            nodes = {record.node for record in ending}
+            await self._beats.write(min(times) / 1000, nodes & self._silent.keys())
+
     async def _look(self) -> None:
         """Look for what does not happen: tasks that do not begin, or do not end."""
         if tuple(self._nodes()) != self._looked_at:
@@ -905,12 +964,20 @@ class KubernetesBackend:
                 await self._weigh(key, record, pod, now - self._waits[key])
 
     def _give_up(self, key: TaskKey, record: Launched, pod: Pod) -> None:
-        """End a task on a node that is silent, if it is taken for dead."""
-        if not self._is_certain(record.node):
+        """End a task on a node that is silent, if it is known to be dead or taken for it."""
+        if self._has_run_out(record):
+            why = f"node {record.node} was cut off, and what ran there has ended itself"
+        elif self._is_certain(record.node):
+            why = f"node {record.node} was silent for longer than `force_after`"
+        else:
             return
-        why = f"node {record.node} was silent for longer than `force_after`"
         exit_ = Exit(lost=True, platform_error=why)
         self._end(key, Exit(signal=SIGTERM) if record.is_stopped else exit_, pod=pod)
+
+    def _has_run_out(self, record: Launched) -> bool:
+        """Whether a task has heard nothing of us for so long that it ended itself."""
+        fence_s = record.fence_ms / 1000
+        return fence_s > 0 and self._beats.is_over(record.node, fence_s)
 
     async def _look_for(self, key: TaskKey, record: Launched) -> None:
         """Look for a pod that no watch has told of; it may be gone for good."""

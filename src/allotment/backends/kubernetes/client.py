@@ -201,6 +201,27 @@ class Client:
             if error.status != 409:
                 raise
 
+    async def keep_map(self, name: str, data: Mapping[str, str]) -> None:
+        """Write a ConfigMap of ours, be it there already or not. Raises as `ask`."""
+        path = f"/api/v1/namespaces/{self.namespace}/configmaps"
+        try:
+            await self.ask("PATCH", f"{path}/{name}", {"data": data}, MERGE)
+        except Denied as error:
+            if error.status != 404:
+                raise
+            await self.ask("POST", path, {"metadata": {"name": name}, "data": data})
+
+    async def annotate_pod(self, name: str, uid: str, words: Mapping[str, str]) -> bool:
+        """Write annotations on a pod. Whether it was there. Raises as `ask`."""
+        document = {"metadata": {"uid": uid, "annotations": words}}
+        try:
+            await self.ask("PATCH", self._pods(name), document, MERGE)
+        except Denied as error:
+            if error.status in (404, 409):  # gone, or another of that name is there
+                return False
+            raise
+        return True
+
     async def bind(self, name: str, binding: Mapping[str, Any]) -> None:
         """Put a pod on a node. One that is there already is fine; on another is not."""
         try:

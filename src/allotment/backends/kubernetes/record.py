@@ -33,6 +33,10 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     log_bytes: int = 0
     at_once: bool = False
     """Whether its pod was asked for on its node: from then on it may run."""
+    fence_ms: int = 0
+    """For how long it hears nothing of the service until it ends itself; 0: it never does."""
+    is_held: bool = False
+    """Whether it waits in its pod for the others of its gang."""
     cause: StopCause | None = None
     """For what it was told to stop."""
     is_stopped: bool = False

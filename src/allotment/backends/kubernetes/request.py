@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from allotment.backends.kubernetes import runner
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import DEVICE
 from allotment.service.ports import GangLaunch, TaskLaunch
@@ -106,6 +107,12 @@ class Place(msgspec.Struct, frozen=True):
     device: str
     """The resource that its node's devices are; '' where it has none."""
     volumes: Volumes = {}
+    beats: str = ""
+    """The ConfigMap that says that the service is there."""
+    fence_s: int = 0
+    """For how long its task goes on without; 0: for ever."""
+    is_held: bool = False
+    """Whether it waits for the rest of its gang."""
 
 
 def pod_of(
@@ -116,12 +123,18 @@ def pod_of(
     It names no node: one is bound to it when the task is to begin.
     """
     mounts, places = _mounts(gang, place.volumes)
+    argv = list(task.argv)
+    if place.fence_s:
+        node = task.binding.node
+        argv = runner.led(argv, node, place.fence_s, is_held=place.is_held)
+        mounts += runner.mounts()
+        places += runner.volumes(place.beats)
     devices = len(task.binding.devices) or ceil(task.resources.gpu_milli / DEVICE)
     unseen = [] if devices else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": place.image,
-        **({"command": [_escaped(word) for word in task.argv]} if task.argv else {}),
+        **({"command": [_escaped(word) for word in argv]} if argv else {}),
         "envFrom": [{"secretRef": {"name": f"{name}-{token}"}}],
         "env": unseen,
         "workingDir": gang.workdir,

@@ -36,6 +36,13 @@ RIGHTS = (
     Right("create", "pods/binding", False, "putting tasks on their nodes"),
     Right("get", "pods/log", False, "reading what tasks write"),
     Right("create", "secrets", False, "giving tasks their environment"),
+    Right(
+        "create", "configmaps", False, "tasks that end with the service: `fence_after`", False
+    ),
+    Right(
+        "patch", "configmaps", False, "tasks that end with the service: `fence_after`", False
+    ),
+    Right("patch", "pods", False, "a gang that waits in its pods, with `fence_after`", False),
     Right("create", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
     Right("get", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
 )

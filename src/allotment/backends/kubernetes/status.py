@@ -15,6 +15,7 @@ from allotment.backends.kubernetes.objects import (
     Terminated,
 )
 from allotment.backends.kubernetes.request import CONTAINER
+from allotment.backends.kubernetes.runner import UNHEARD
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import TaskKey
 from allotment.model.reports import Seen, TaskReport
@@ -59,18 +60,42 @@ class Told(msgspec.Struct, frozen=True):
     is_stopped: bool = False
     boot: str = ""
     """Which start of its node it was put on."""
+    is_held: bool = False
+    """It waits for the rest of its gang."""
+    ends_itself: bool = False
+    """It does where it hears nothing of us."""
 
 
 def report(key: TaskKey, pod: Pod, told: Told, node: KubeNode | None) -> TaskReport | None:
     """Return how a task is; None while nothing of it is known that would be news."""
     state = _state(pod)
     if pod.is_over or state.terminated is not None:
-        exit_ = exit_of(pod, told, node)
+        exit_ = _cut_off(pod, told) or exit_of(pod, told, node)
         pid = int(state.terminated is not None and not _never_ran(state.terminated))
+        pid *= not told.is_held
         return TaskReport(key, Seen.ENDED, pid, exit=exit_, engine_job=pod.metadata.name)
+    if state.running is not None and told.is_held:
+        return TaskReport(key, Seen.READY, engine_job=pod.metadata.name)
     if state.running is not None:
         return TaskReport(key, Seen.RUNNING, pid=1, engine_job=pod.metadata.name)
     return None
+
+
+def _cut_off(pod: Pod, told: Told) -> Exit | None:
+    """Return the end of a task that heard nothing of us; None of one that ended otherwise.
+
+    However it ended when its guard told it to: one that saved in time says 0, and is not done.
+    """
+    ended = _state(pod).terminated
+    if ended is None or not (told.ends_itself and ended.message.startswith(UNHEARD)):
+        return None
+    return Exit(code=ended.exit_code, lost=True, platform_error=UNHEARD_WHY)
+
+
+UNHEARD_WHY = (
+    "it heard nothing of the service for its `fence_after`, and ended itself: its node was cut "
+    "off, or the service was away"
+)
 
 
 def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
