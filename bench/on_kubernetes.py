@@ -177,7 +177,9 @@ class Admin:
         for space in (HERE, "allotment"):
             pods = f"/api/v1/namespaces/{space}/pods"
             while (await self.ask("GET", f"{pods}?limit=1"))["items"]:
-                await self.ask("DELETE", f"{pods}?gracePeriodSeconds=0")
+                # Of thousands of pods a server may take longer than an answer is waited for.
+                with contextlib.suppress(EngineAway):
+                    await self.ask("DELETE", f"{pods}?gracePeriodSeconds=0")
         async with asyncio.timeout(300):
             while self.bound:
                 self._news.clear()
