@@ -1,0 +1,99 @@
+"""Callbacks of training frameworks, each in a real loop of its framework."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import allotment
+
+SRC = Path(allotment.__file__).parents[1]
+KERAS = """
+import keras, numpy
+from allotment.loops.keras import KerasProgress
+keras.utils.set_random_seed(1)
+x = numpy.random.default_rng(1).normal(size=(64, 4)); y = x.sum(axis=1)
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(x, y, 8, 3, verbose=0, validation_split=0.25, callbacks=[KerasProgress()])
+"""
+LIGHTNING = """
+import torch, lightning.pytorch as lightning
+from torch.utils.data import DataLoader, TensorDataset
+from allotment.loops.lightning import LightningProgress
+lightning.seed_everything(1)
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__(); self.line = torch.nn.Linear(4, 1)
+    def _loss(self, batch):
+        return torch.nn.functional.mse_loss(self.line(batch[0])[:, 0], batch[0].sum(1))
+    def training_step(self, batch, at):
+        loss = self._loss(batch); self.log("loss", loss); return loss
+    def validation_step(self, batch, at):
+        self.log("val_loss", self._loss(batch))
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+data = TensorDataset(torch.randn(48, 4))
+trainer = lightning.Trainer(max_epochs=3, accelerator="cpu", callbacks=[LightningProgress()],
+    logger=False, enable_checkpointing=False, enable_progress_bar=False)
+trainer.fit(Model(), DataLoader(data, 8), DataLoader(data, 8))
+"""
+HUGGING_FACE = """
+import sys, torch
+from transformers import Trainer, TrainingArguments
+from allotment.loops.huggingface import TrainerProgress
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__(); self.line = torch.nn.Linear(4, 1)
+    def forward(self, x, labels):
+        out = self.line(x)[:, 0]
+        return {"loss": torch.nn.functional.mse_loss(out, labels), "logits": out}
+torch.manual_seed(1)
+x = torch.randn(48, 4)
+data = [{"x": one, "labels": one.sum()} for one in x]
+args = TrainingArguments(sys.argv[1], per_device_train_batch_size=8, num_train_epochs=3,
+    logging_steps=3, eval_strategy="epoch", save_strategy="no", report_to=[], use_cpu=True,
+    disable_tqdm=True)
+told = [TrainerProgress()]
+Trainer(Model(), args, train_dataset=data, eval_dataset=data, callbacks=told).train()
+"""
+LOOPS = [
+    ("keras", KERAS, "val_loss", [6, 18]),
+    ("keras", KERAS, "loss", [6, 15]),
+    ("lightning", LIGHTNING, "val_loss", [6, 18]),
+    ("lightning", LIGHTNING, "loss", [6, 15]),
+    ("transformers", HUGGING_FACE, "eval_loss", [6, 18]),
+    ("transformers", HUGGING_FACE, "loss", [6, 15]),
+]
+
+
+@pytest.mark.may_skip("these frameworks are large, and in no lock of ours")
+@pytest.mark.parametrize(("framework", "program", "metric", "steps"), LOOPS)
+def test_a_real_loop_reports_steps_and_its_metric_at_rungs(
+    tmp_path: Path, framework: str, program: str, metric: str, steps: list[int]
+) -> None:
+    if find_spec(framework) is None or (framework != "keras" and find_spec("torch") is None):
+        pytest.skip(f"{framework} is not installed here")
+    file = tmp_path / "progress"
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(SRC),
+        "ALLOT_PROGRESS_FILE": str(file),
+        "ALLOT_SWEEP_METRIC": metric,
+        "ALLOT_SWEEP_RUNGS": "6 15",
+        "KERAS_BACKEND": "jax" if find_spec("jax") else "torch",
+    }
+    argv = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
+    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(file.read_text().splitlines()[-1])
+    assert (told["step"], told["total"]) == (18, 18)
+    assert told["metrics"][metric] > 0
+    assert told["metrics"]["loss"] > 0
+    # Six steps are an epoch, at whose end there is a validation: so it is known at 6 and 18.
+    assert [step for step, _ in told["rungs"]] == steps
+    assert told["rungs"][1][1] < told["rungs"][0][1]
