@@ -138,6 +138,14 @@ class OnCluster(RealCluster):
         )  # fmt: skip
         super().__init__(state, config)
 
+    def up(self) -> None:
+        """Start it, and again where a busy machine did not get it ready in time."""
+
+        def is_up() -> bool:
+            return self.allot("up", "--config", str(self.config)).returncode == 0
+
+        until(is_up, "the service to be up", DRAINED_S)
+
     @property
     def prefix(self) -> str:
         """What the names of its pods begin with."""
@@ -486,7 +494,7 @@ def judge(played: Play) -> None:
     for whose, told in played.told.items():
         accepted = played.accepted[whose]
         mine = [event for event in told.events if event.get("job") in {*accepted}]
-        struck = attempts(played.struck, played.prefixes[whose])
+        struck = attempts(played.struck, played.prefixes[whose]) | late(mine)
         check(Told(mine, told.marks), accepted, struck)
         count_devices(told)
     judge_others(played)
@@ -497,6 +505,14 @@ def attempts(struck: set[str], prefix: str) -> set[tuple[int, int]]:
     names = [name.partition("/")[2] for name in struck]
     mine = [name.removeprefix(prefix).split("-") for name in names if name.startswith(prefix)]
     return {(int(job), int(attempt)) for _, job, attempt, _ in mine}
+
+
+def late(events: list[Tree]) -> set[tuple[int, int]]:
+    """Return the attempts that were told to end for not having begun in time: one may begin,
+    and be done, before a slow cluster hears of that."""
+    found = [event for event in events if event["kind"] == "StopRequested"]
+    told = [event for event in found if event["detail"]["cause"] == "start_time"]
+    return {(event["job"], event["detail"]["attempt"]) for event in told}
 
 
 def judge_others(played: Play) -> None:

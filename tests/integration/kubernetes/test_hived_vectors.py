@@ -44,7 +44,9 @@ HERE = "test"
 """The namespace of the recorded pods."""
 PODS = f"/api/v1/namespaces/{HERE}/pods"
 HIVED = "hivedscheduler.microsoft.com/pod-scheduling-spec"
-REFUSALS = frozenset({"HiveDSpec", "NotAllowed", "NeverFits", "BadName", "GangComplete"})
+REFUSALS = frozenset(
+    {"HiveDSpec", "NotAllowed", "NeverFits", "BadName", "BadSpec", "GangComplete"}
+)
 """What the condition of a pod says that is never placed as it is."""
 LIVE = frozenset({"queued", "starting", "running", "stopping"})
 STABLE_S = 0.4
@@ -76,6 +78,7 @@ KNOWN = {
     ("ed_07_filter_bind_over_reserved_cells", 9): STARTS,
     ("ed_08_preempting_phase_over_reserved_cells", 9): STARTS,
     ("ut_04_stateful_preemption", 12): STARTS,
+    ("ed_14_user_errors", 18): "a group of one pod is no gang: each pod that names it is alone",
 }
 """Where ours goes another way, and why."""
 

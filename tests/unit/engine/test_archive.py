@@ -1,9 +1,11 @@
 """Finished jobs leave memory, the oldest first, but for those that others wait for."""
 
-from allotment.model.ids import JobId
+from allotment.model import commands as c
+from allotment.model import events as e
+from allotment.model.ids import SYSTEM, JobId
 from allotment.model.spec import Dependency
 from allotment.model.tenancy import Limits
-from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.builders import ALICE, a_config, a_job, a_tenant
 from tests.support.world import World
 
 
@@ -34,3 +36,13 @@ def test_what_another_job_still_waits_for_stays() -> None:
     needs = tuple(Dependency(job) for job in (over[0], running))
     world.submit(a_job().after(*needs))
     assert world.engine.archive(world.now) == over[1:]
+
+
+def test_a_key_that_a_newer_job_has_stays_its_own() -> None:
+    """Work of others that lost its place is a job again under the same key."""
+    world = World(a_config(a_tenant("vision", 8)))
+    first = world.submit(a_job(), key="k")
+    world.do(c.CancelJob(first))
+    again = world.submit(a_job(), key="k")
+    world.engine.emit(e.JobArchived(first), SYSTEM, world.now)
+    assert world.state.keys == {(ALICE.user, "k"): again}
