@@ -1,7 +1,6 @@
 """What `--set key=value` may say: one typed value, each key with its meaning and source."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from math import isnan
 from typing import Literal, cast, get_args
 
@@ -100,6 +99,8 @@ def read_settings(pairs: Iterable[str]) -> Settings:
         if not key:
             raise BadSetting(f"--set {pair}: write KEY=VALUE.")
         if key not in known:
+            from difflib import get_close_matches  # noqa: PLC0415 - an estimate needs none
+
             near = get_close_matches(key, known, 3, 0.5) or get_close_matches(key, known, 3, 0)
             raise BadSetting(f"--set {key}: there is no such setting. Near: {', '.join(near)}.")
         try:
