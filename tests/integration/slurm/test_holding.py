@@ -131,7 +131,7 @@ def test_an_idle_node_is_given_back_and_held_again_for_a_task(
     slurm: Slurm, folder: Path, play: Play
 ) -> None:
     async def story() -> None:
-        async with a_holder(slurm, folder, idle_s=1.0) as holder:
+        async with a_holder(slurm, folder, idle_s=5.0) as holder:
             first = await holder.held_by()
             await holder.until_free()
             await holder.until(holder.is_ready, "work to be taken there all the same")
@@ -139,7 +139,7 @@ def test_an_idle_node_is_given_back_and_held_again_for_a_task(
             assert not refused
             await holder.until(lambda: holder.is_seen(key, Seen.RUNNING), "the task")
             assert await holder.held_by() not in ("", first)
-            await asyncio.sleep(1.5)  # Longer than it may be idle: it is not.
+            await asyncio.sleep(6)  # Longer than it may be idle: it is not.
             assert await holder.held_by()
             await holder.stop(key)
             await holder.until_free()
