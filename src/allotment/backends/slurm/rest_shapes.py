@@ -340,7 +340,8 @@ def _as_before(told: dict[str, str]) -> Mapping[str, object]:
     """Return the rest in the words of 0.0.38, which takes long options by their names, too."""
     least = int(told.pop("nodes"))
     told.pop("no-requeue")
-    gres, limit, warning = (told.pop(name, "") for name in ("gres", "time", "signal"))
+    told.pop("signal", "")  # It refuses one for the batch script, which tasks are.
+    gres, limit = told.pop("gres", ""), told.pop("time", "")
     return {
         "nodelist": told.pop("nodelist"),
         "nodes": [least, least],
@@ -350,7 +351,6 @@ def _as_before(told: dict[str, str]) -> Mapping[str, object]:
         "environment": {"PATH": PATH},
         **({"gres": gres} if gres else {}),
         **({"time_limit": int(limit)} if limit else {}),
-        **({"signal": warning} if warning else {}),
     }
 
 
