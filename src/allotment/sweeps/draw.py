@@ -10,6 +10,8 @@ import random
 from allotment.model.grid import Grid, Parameters, combinations, parameters_of
 from allotment.model.sweeps import Axis, Range, Scale, Space, Sweep
 
+BITS = 53
+"""Bits of a drawn float: it is a whole number of 2**-53."""
 DIGITS = 6
 """Digits of a drawn number: more say nothing, and are hard to read."""
 
@@ -45,10 +47,19 @@ def _some(rng: random.Random, grid: Grid, count: int) -> list[int]:
     """Draw so many of all combinations, none twice."""
     total, moved, drawn = combinations(grid), dict[int, int](), list[int]()
     for place in range(min(count, total)):  # Shuffles as far as is needed.
-        other = place + int(rng.random() * (total - place))
+        other = place + _below(rng, total - place)
         drawn.append(moved.get(other, other))
         moved[other] = moved.get(place, place)
     return drawn
+
+
+def _below(rng: random.Random, bound: int) -> int:
+    """Draw a whole number from 0 to below a bound, which may be larger than any float."""
+    bits, drawn = BITS, int(rng.random() * (1 << BITS))
+    while bound >> bits:  # Of fewer bits, its last parameters would hardly change.
+        drawn = (drawn << BITS) | int(rng.random() * (1 << BITS))
+        bits += BITS
+    return drawn * bound >> bits
 
 
 def _drawn(rng: random.Random, axis: Axis) -> str:

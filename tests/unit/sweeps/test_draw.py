@@ -30,6 +30,16 @@ def test_draws_of_what_can_be_listed_never_come_twice() -> None:
     assert {frozenset(made) for made in every} == {frozenset(trials(Sweep(CHOICES)))}
 
 
+@pytest.mark.parametrize(("parameters", "values"), [(64, 2), (18, 10), (1_100, 2)])
+def test_of_more_combinations_than_a_float_counts_each_parameter_is_drawn(
+    parameters: int, values: int
+) -> None:
+    choices = tuple(str(value) for value in range(values))
+    space = tuple((f"p{at}", choices) for at in range(parameters))
+    drawn = trials(Sweep(space, draws=200, seed=1))
+    assert all({made[at][1] for made in drawn} == set(choices) for at in range(parameters))
+
+
 def test_a_seed_gives_the_same_trials_for_ever() -> None:
     made = trials(Sweep(SPANS, draws=3, seed=7))
     assert made == trials(Sweep(SPANS, draws=3, seed=7))
