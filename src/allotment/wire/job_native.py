@@ -6,6 +6,7 @@ gives up silently (None) on anything unusual, to be read again by the other.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
 
@@ -16,7 +17,7 @@ from allotment.model.code import CodeBundle
 from allotment.model.data_use import DataUse, reference_of
 from allotment.model.environment import Environment
 from allotment.model.errors import Problem
-from allotment.model.grid import combinations
+from allotment.model.grid import PLACE, combinations
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis, Resources
 from allotment.model.spec import (
@@ -30,6 +31,7 @@ from allotment.model.spec import (
     Port,
     TaskRole,
 )
+from allotment.model.sweeps import Axis, Range
 from allotment.wire.job_file import JobFile
 from allotment.wire.job_shape import (
     AlternativeShape,
@@ -202,8 +204,26 @@ def _not_set(variable: str, environ: Mapping[str, str] | None) -> tuple[str, str
     return f"{shown(variable)} is not set in your environment", "export it, then submit again"
 
 
+def _parameters_of(job: JobFile) -> int:
+    """Return how many bytes its parameters add to each of its jobs at most."""
+    space = job.sweep.space if job.sweep is not None else job.grid
+    if not space:
+        return 0
+    commands = (role.command for role in job.spec.roles)
+    texts = (each if isinstance(each, str) else "\0".join(each) for each in commands)
+    places = Counter(name for text in texts for name in PLACE.findall(text))
+    return sum(
+        (2 + places[name]) * (len(name) + _longest(axis))  # As a variable, in its array too.
+        for name, axis in space
+    )
+
+
+def _longest(axis: Axis) -> int:
+    return 0 if isinstance(axis, Range) else max(len(value.encode()) for value in axis)
+
+
 def _too_large(job: JobFile) -> list[Finding]:
-    found = excess(job.spec, job.copies)
+    found = excess(job.spec, job.copies, _parameters_of(job))
     place: Place = ("grid",) if job.grid else ("array",) if job.copies > 1 else ("roles",)
     place = ("sweep",) if job.sweep is not None else place
     return [(place, *found)] if found else []

@@ -14,15 +14,17 @@ MOST_WRITTEN = 32 * MIB
 """What the copies of one array take in the event log: each is a job of its own there."""
 
 
-def excess(spec: JobSpec, copies: int = 1) -> tuple[str, str] | None:
+def excess(spec: JobSpec, copies: int = 1, added: int = 0) -> tuple[str, str] | None:
     """Return what is too much, with a hint; None when all is well. O(roles).
 
-    Every role is within bounds already; sums of them may be not.
+    Every role is within bounds already; sums of them may be not. `added` are the bytes that
+    parameters add to each copy.
     """
     tasks = copies * spec.task_count
     if tasks > MOST_TASKS:
         return f"makes {tasks:,} tasks, and {MOST_TASKS:,} are accepted", "check the counts"
-    if copies > 1 and (one := len(msgspec.msgpack.encode(spec))) * copies > MOST_WRITTEN:
+    one = len(msgspec.msgpack.encode(spec)) + added
+    if copies > 1 and one * copies > MOST_WRITTEN:
         size = f"{copies:,} copies of {show_bytes(one)}"
         message = f"makes {size}, and {show_bytes(MOST_WRITTEN)} in all are accepted"
         return message, "keep what is large in a file the jobs read, or make several arrays"

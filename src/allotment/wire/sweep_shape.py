@@ -17,6 +17,8 @@ from allotment.wire.text import shown
 from allotment.wire.words import read_line
 
 MOST_TRIALS = 10_000
+MOST_VALUES = 10_000
+"""Of all parameters together: the sweep keeps them, beyond its jobs."""
 MOST_ETA = 100
 MOST_SEED = (1 << 63) - 1
 LONGEST_METRIC = 64
@@ -194,8 +196,14 @@ class SweepShape(SweepPart):
             message = f"is {self.random.count:,}, and there are only {made:,} combinations"
             raise Amiss(message, "take `random` out to try all", at=("random", "count"))
         if made is not None and self.random is None and made > MOST_TRIALS:
-            message = f"make {made:,} trials, and {MOST_TRIALS:,} are accepted"
+            many = f"{made:,}" if made < 10**15 else "more than 10^15"  # It may have any length.
+            message = f"make {many} trials, and {MOST_TRIALS:,} are accepted"
             raise Amiss(message, "draw some: random: {count: 100}", at=("parameters",))
+        axes = self.parameters.values()
+        values = sum(1 if isinstance(axis, Range) else len(axis) for axis in axes)
+        if values > MOST_VALUES:
+            message = f"have {values:,} values, and {MOST_VALUES:,} are accepted"
+            raise Amiss(message, "draw from two ends: {int: [1, 100000]}", at=("parameters",))
         return self
 
     @model_validator(mode="after")

@@ -92,6 +92,15 @@ def test_values_stay_as_they_are_written_and_a_grid_needs_no_count() -> None:
         ("{parameters: {n: {int: [1, 5]}}}", "trials must be drawn"),
         ("{parameters: {n: [1, 1]}}", "has a value twice"),
         ("{parameters: {n: 1..20000}}", "make 20,000 trials, and 10,000 are accepted"),
+        ("{parameters: {n: 1..9999, m: 1..9}, random: {count: 3}}", "have 10,008 values"),
+        (
+            "{parameters: {a: [" + "x" * 1000 + "], b: [" + "y" * 1000 + "], m: 1..9000}}",
+            "sweep: makes 9,000 copies of 4.",
+        ),
+        (
+            "{parameters: {" + ", ".join(f"p{at}: 0..999" for at in range(1500)) + "}}",
+            "make more than 10^15 trials",
+        ),
         ("{parameters: {n: [1, 2]}, random: {count: 3}}", "there are only 2 combinations"),
         ("{parameters: {n: [1, 2]}, random: {count: 0}}", "sweep.random.count: must be"),
         ("{parameters: {n: [1]}, halving: {rungs: [1]}}", "sweep.metric: is missing"),
@@ -126,3 +135,11 @@ def test_what_cannot_stand_beside_it_is_said(rest: str, says: str) -> None:
     with pytest.raises(BadInput) as refused:
         read("{parameters: {n: [1, 2]}}", rest)
     assert says in str(refused.value)
+
+
+def test_what_the_values_of_a_grid_make_of_its_jobs_is_bounded() -> None:
+    job = {"name": "tune", "command": "echo " + "{text}" * 100}
+    few = {"text": ["x" * 1000], "n": "1..9"}
+    assert read_job_json(msgspec.json.encode({**job, "grid": few})).copies == 9
+    with pytest.raises(BadInput, match=r"grid: makes 900 copies of 10\d"):
+        read_job_json(msgspec.json.encode({**job, "grid": {**few, "n": "1..900"}}))
