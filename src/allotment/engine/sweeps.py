@@ -19,7 +19,7 @@ from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.lifecycle import AttemptState
 from allotment.model.quantity import MINUTE, Instant, Resources
 from allotment.model.reports import TrialReport
-from allotment.model.sweeps import Halving
+from allotment.model.sweeps import Halving, Range
 from allotment.sweeps.halving import Verdict, crossed, losers
 
 Emit = Iterator[e.AnyEvent]
@@ -28,6 +28,8 @@ PATIENCE = MINUTE
 """So long after a rung of run time a trial counts as worst that has reported no value."""
 MOST_KEPT = 1_000
 """Sweeps in memory: of those that are over the oldest are forgotten first."""
+MOST_IN_ALL = 100_000
+"""Likewise their trials and the values of their parameters, all together."""
 
 
 def sweep_of(state: State, job: JobRecord) -> SweepRecord | None:
@@ -79,20 +81,28 @@ def _news(
         return crossed(rule.rungs, so_far, (*report.at, *last))
     if attempt.state is AttemptState.STARTING:
         return []
-    # Where it tells of nothing, its file may just not have been read yet.
+    # Where it tells of nothing, its file may just not have been read yet; or it was started
+    # again, and does not train yet.
+    told = (report.step, report.value)
+    if not report.known:
+        told = sweep.measured.get(job.id, told)
     ran = job.served_ms + attempt.ran_until(now) - (0 if report.known else PATIENCE)
     passed = sum(1 for rung in rule.rungs if rung <= ran)
-    return [(report.step, report.value)] * (passed - so_far)
+    return [told] * (passed - so_far)
 
 
 def _judged(
     state: State, sweep: SweepRecord, newcomer: JobRecord, now: Instant, *, has_ended: bool
 ) -> Emit:
     """Stop the trials that lose now; not one that has ended by itself meanwhile."""
-    running = {job.id for job in trials_left(state, sweep)} - sweep.stopped.keys()
-    if has_ended:
-        running.discard(newcomer.id)
-    for verdict in losers(sweep.sweep, sweep.reached, newcomer.id, running):
+
+    def runs(trial: JobId) -> bool:
+        job = state.jobs.get(trial)
+        if job is None or job.state.finished or trial in sweep.stopped:
+            return False
+        return trial in sweep.ids and not (has_ended and trial == newcomer.id)
+
+    for verdict in losers(sweep.sweep, sweep.reached, newcomer.id, runs):
         yield from _stopped(state, verdict, now)
 
 
@@ -124,7 +134,7 @@ def no_such_sweep(named: str) -> Rejected:
     return Rejected(
         Code.NO_SUCH_JOB,
         f"There is no sweep {named[:200]}.",
-        "See `allot sweep ls`; a finished sweep is forgotten after 1,000 others.",
+        "See `allot sweep ls`; finished ones are forgotten after a while.",
     )
 
 
@@ -158,9 +168,17 @@ def submitted(state: State, record: e.Record, event: e.SweepSubmitted) -> None:
         submitted_at=record.at,
         left=event.trials,
     )
-    over = [job for job, sweep in state.sweeps.items() if sweep.is_over]
-    for job in over[: max(0, len(state.sweeps) - MOST_KEPT)]:
-        del state.sweeps[job]
+    kept, size = len(state.sweeps), sum(map(_size, state.sweeps.values()))
+    for old in [sweep for sweep in state.sweeps.values() if sweep.is_over]:
+        if kept <= MOST_KEPT and size <= MOST_IN_ALL:
+            break
+        kept, size = kept - 1, size - _size(old)
+        del state.sweeps[old.id]
+
+
+def _size(sweep: SweepRecord) -> int:
+    axes = (axis for _, axis in sweep.sweep.space)
+    return sweep.trials + sum(len(axis) for axis in axes if not isinstance(axis, Range))
 
 
 def reached(state: State, record: e.Record, event: e.RungReached) -> None:

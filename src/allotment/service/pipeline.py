@@ -355,6 +355,7 @@ class Pipeline:
             return
         for report in await self.progress.look_at_trials(self.state):
             self.hear(report)
+            await asyncio.sleep(0)  # Each may be compared with ten thousand others.
 
     async def _watch_clock(self) -> None:
         if not self.committer.trouble:

@@ -22,6 +22,7 @@ from allotment.service.access import is_admin
 from allotment.service.archive import Archive
 from allotment.service.finding import Finding
 from allotment.service.pipeline import Pipeline
+from allotment.service.progress import MOST_METRICS
 from allotment.service.sweep_view import SweepRow, SweepView, TrialView
 from allotment.service.sweep_words import loss
 from allotment.service.turns import Turns
@@ -211,7 +212,10 @@ class Sweeping:
             return None
         _, index = min(known, key=lambda each: _rank(sweep.sweep, *each))
         id_ = JobId(sweep.ids[index])
-        return self._trial(sweep, id_, states[id_], trials(sweep.sweep)[index], inside=True)
+        job = self._state.jobs.get(id_)
+        array = job.spec.array if job is not None else None  # To draw all again takes long.
+        params = array.params if array is not None else trials(sweep.sweep)[index]
+        return self._trial(sweep, id_, states[id_], params, inside=True)
 
     def _trial(
         self,
@@ -262,7 +266,8 @@ class Sweeping:
             told = self._pipeline.progress.of(job)
             others |= dict.fromkeys(told.metrics if told is not None else ())
         if others:
-            return f"No trial reports {metric!r}; they report {', '.join(sorted(others))}."
+            some = ", ".join(sorted(others)[:MOST_METRICS])
+            return f"No trial reports {metric!r}; they report {some}."
         ran = any(trial.ran_ms > 60_000 for trial in found)
         return f"No trial has reported {metric!r} yet: docs/guide/progress.md." if ran else ""
 

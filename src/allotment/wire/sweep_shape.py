@@ -196,7 +196,9 @@ class SweepShape(SweepPart):
             message = f"is {self.random.count:,}, and there are only {made:,} combinations"
             raise Amiss(message, "take `random` out to try all", at=("random", "count"))
         if made is not None and self.random is None and made > MOST_TRIALS:
-            many = f"{made:,}" if made < 10**15 else "more than 10^15"  # It may have any length.
+            many = (
+                f"{made:,}" if made < 10**15 else "more than 10^15"
+            )  # It may have any length.
             message = f"make {many} trials, and {MOST_TRIALS:,} are accepted"
             raise Amiss(message, "draw some: random: {count: 100}", at=("parameters",))
         axes = self.parameters.values()

@@ -24,9 +24,9 @@ BY_TIME = Sweep(SPACE, draws=3, seed=1, metric="loss", halving=Halving((60_000,)
 class Trials(World):
     """A world with one sweep on four devices."""
 
-    def __init__(self, sweep: Sweep = BY_STEPS, max_running: int = 0) -> None:
+    def __init__(self, sweep: Sweep = BY_STEPS, max_running: int = 0, retries: int = 0) -> None:
         super().__init__(a_config(a_tenant("us", 4), nodes=1, devices=4))
-        job = a_job().gpus(1).of("us").named("tune")
+        job = a_job().gpus(1).of("us").named("tune").retry(retries)
         self.ids = [
             record.event.job
             for record in self.do(
@@ -172,6 +172,19 @@ def test_one_that_has_reported_nothing_is_stopped_a_minute_after_a_time() -> Non
     assert world.stopped() == [0]
 
 
+def test_one_started_again_counts_with_its_last_value_until_it_reports() -> None:
+    world = Trials(BY_TIME, retries=1)
+    world.says(0, 5, 0.4, is_last=True)
+    world.ends(world.ids[0], 1)
+    world.wait(MINUTE)
+    world.cycle()
+    world.runs(world.ids[0])
+    world.wait(2 * MINUTE + SECOND)
+    world.tell(TrialReport(world.ids[0], AttemptNo(2), 0))
+    assert world.stopped() == []
+    assert world.state.sweeps[world.sweep].reached == {world.ids[0]: [0.4]}
+
+
 def test_the_cap_holds_and_a_stopped_trial_lets_the_next_start() -> None:
     world = Trials(max_running=2)
     assert world.states() == [S.RUNNING, S.RUNNING, S.QUEUED, S.QUEUED]
@@ -238,3 +251,18 @@ def test_only_so_many_sweeps_that_are_over_are_kept(monkeypatch: pytest.MonkeyPa
     assert len(world.state.sweeps) == 3
     assert world.sweep not in world.state.sweeps
     assert MOST_KEPT > 2
+
+
+def test_of_large_sweeps_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("allotment.engine.sweeps.MOST_IN_ALL", 12)
+    world = Trials()
+    for each in world.ids:
+        world.ends(each)
+    job = a_job().of("us").named("t").spec()
+    small = Sweep((("a", ("1", "2")),), draws=1, seed=1)
+    world.do(c.SubmitJob(job, sweep=small))
+    assert world.sweep in world.state.sweeps
+    large = Sweep((("a", tuple("123456")),), draws=1, seed=1)
+    world.do(c.SubmitJob(job, sweep=large))  # 4 trials, 1 with 2 values, 1 with 6
+    assert world.sweep not in world.state.sweeps
+    assert len(world.state.sweeps) == 2

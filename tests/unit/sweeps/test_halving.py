@@ -1,5 +1,6 @@
 """Who is stopped at a rung: the rule by itself."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,9 @@ def out(
     reached: Values, newcomer: int, running: set[int] | None = None, rule: Sweep = RULE
 ) -> list[int]:
     live = {JobId(job) for job in (running if running is not None else reached)}
-    return [verdict.job for verdict in losers(rule, reached, JobId(newcomer), live)]
+    return [
+        verdict.job for verdict in losers(rule, reached, JobId(newcomer), live.__contains__)
+    ]
 
 
 def test_nobody_is_judged_before_enough_have_come() -> None:
@@ -36,12 +39,12 @@ def test_a_later_one_goes_on_only_among_the_best() -> None:
     assert out(came(5.0, 1.0, 9.0, 0.5), 4) == []
     assert out(came(5.0, 1.0, 9.0, 2.0), 4) == [4]
     six = came(5.0, 1.0, 9.0, 2.0, 8.0, 1.5)
-    assert losers(RULE, six, JobId(6), set(six)) == []
+    assert losers(RULE, six, JobId(6), set(six).__contains__) == []
 
 
 def test_a_verdict_says_the_place() -> None:
     four = came(5.0, 1.0, 9.0, 2.0)
-    assert losers(RULE, four, JobId(4), set(four)) == [Verdict(JobId(4), 0, 2, 4)]
+    assert losers(RULE, four, JobId(4), set(four).__contains__) == [Verdict(JobId(4), 0, 2, 4)]
 
 
 def test_those_that_ended_or_went_on_are_compared_with_and_not_judged() -> None:
@@ -68,7 +71,7 @@ def test_of_equal_values_the_earlier_job_goes_on() -> None:
 
 
 def test_without_a_rule_nobody_is_stopped() -> None:
-    assert losers(Sweep(()), came(1.0, 2.0, 3.0), JobId(3), set(came(1.0, 2.0, 3.0))) == []
+    assert losers(Sweep(()), came(1.0, 2.0, 3.0), JobId(3), {1, 2, 3}.__contains__) == []
 
 
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=40))
@@ -79,12 +82,27 @@ def test_the_best_that_ever_came_always_goes_on(values: list[float]) -> None:
         job = JobId(at)
         running.add(job)
         reached[job] = [value]
-        for verdict in losers(RULE, reached, job, running):
+        for verdict in losers(RULE, reached, job, running.__contains__):
             assert verdict.place > max(1, len(reached) // 3)
             running.discard(verdict.job)
     best = min(reached, key=lambda job: (reached[job], job))
     assert best in running
     assert len(running) <= max(2, len(values))
+
+
+@given(st.lists(st.none() | st.integers(-3, 3).map(float), min_size=3, max_size=12))
+def test_a_place_is_that_in_the_sorted_list(values: list[float | None]) -> None:
+    reached = came(*values)
+    worst = float("inf")
+    for rule, sign in ((RULE, 1), (msgspec.structs.replace(RULE, goal=Goal.MAXIMIZE), -1)):
+        keys = {
+            job: (worst if value is None else sign * value, job)
+            for job, (value,) in reached.items()
+        }
+        ranked = sorted(reached, key=lambda job: keys[job])
+        for newcomer in reached:
+            for verdict in losers(rule, reached, newcomer, reached.__contains__):
+                assert ranked[verdict.place - 1] == verdict.job
 
 
 def test_a_rung_has_the_first_value_that_is_not_below_it() -> None:
