@@ -7,6 +7,7 @@ the dates of the file, of which a job may lie as of its steps: it fools those wh
 gets itself moved in vain.
 """
 
+import json
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -233,11 +234,21 @@ def read(changed: Changed) -> ProgressLine | None:
     """Return the last whole line as a value; None where there is none."""
     lines = [line for line in changed.data.split(b"\n") if line.strip()]
     for line in reversed(lines[-MOST_LINES:]):
-        try:
-            return msgspec.json.decode(line, type=ProgressLine, strict=False)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            continue
+        for decode in (_strictly, _with_nan):
+            try:
+                return decode(line)
+            except (msgspec.MsgspecError, ValueError, RecursionError):
+                continue
     return None
+
+
+def _strictly(line: bytes) -> ProgressLine:
+    return msgspec.json.decode(line, type=ProgressLine, strict=False)
+
+
+def _with_nan(line: bytes) -> ProgressLine:
+    """Read what Python's json writes of a metric that has diverged, which is no JSON."""
+    return msgspec.convert(json.loads(line), ProgressLine, strict=False)
 
 
 def metrics_of(told: ProgressLine) -> Mapping[str, float]:

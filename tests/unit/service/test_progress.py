@@ -34,7 +34,6 @@ def steps_of(*told: tuple[int, bytes]) -> Steps:
         b'{"step": 9223372036854775808}',
         b'{"total": 5}',
         b'{"step": 1, "total": "many"}',
-        b'{"step": 1, "metrics": {"loss": NaN}}',
         b'{"step": 1, "metrics": {"loss": "low"}}',
         b"[" * 8000,
         b'{"step": ' + b"1" * 8000,
@@ -44,6 +43,14 @@ def steps_of(*told: tuple[int, bytes]) -> Steps:
 )
 def test_what_is_no_progress_is_none(data: bytes) -> None:
     assert read(changed(data)) is None
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", "null"])
+def test_a_metric_that_diverged_is_told_of_and_not_shown(value: str) -> None:
+    found = read(changed(f'{{"step": 7, "metrics": {{"loss": {value}, "lr": 0.5}}}}'.encode()))
+    assert found is not None
+    assert (found.step, set(found.metrics)) == (7, {"loss", "lr"})
+    assert metrics_of(found) == {"lr": 0.5}
 
 
 def test_the_last_whole_line_holds() -> None:
