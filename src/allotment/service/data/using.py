@@ -185,7 +185,7 @@ class DataUses:
             raise NotUsable(
                 _gone(f"{job.owner.user} may not write to {dataset.full} any more.")
             )
-        if dataset.kind is DataKind.FOLDER:
+        if dataset.kind is DataKind.FOLDER and not use.digest:  # else it was another dataset
             return DataMount(dataset.folder, use.at, use.write)
         version = dataset.version(use.version)
         if version is None or version.digest != use.digest:

@@ -19,7 +19,7 @@ from allotment.rights import disk
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.content.receiving import UNSAID
 from allotment.service.data.datasets import Datasets
-from allotment.service.data.using import DataUses
+from allotment.service.data.using import DataUses, NotUsable
 from allotment.service.data.view import DataNote, DataWanted
 from tests.support.builders import ALICE, a_config, a_job, a_tenant
 from tests.support.world import World
@@ -168,6 +168,26 @@ def test_a_disk_that_is_nearly_full_takes_no_more(
         monkeypatch.setattr(disk, "LEFT_FREE", 1)
         monkeypatch.setattr(disk, "MOST_LEFT_FREE", 1 << 60)
         assert await refusal(stage.send(b"one")) is Code.UNAVAILABLE
+
+    run(work)
+
+
+def test_a_folder_of_that_name_is_not_what_a_job_waited_for(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        parts = stage.world.state, stage.datasets.names, stage.datasets.store
+        uses = DataUses(*parts, cast("Any", None))
+        digest = stage.words.versions[0].digest
+        used = (DataUse("vision", "words", 1, "/data/w", digest=digest),)
+        spec = msgspec.structs.replace(a_job().spec(), data=used)
+        stage.world.do(c.SubmitJob(spec), BEN)
+        job = next(iter(stage.world.state.jobs.values()))
+        assert [mount.at for mount in uses.mounts_of(job)] == ["/data/w"]
+        stage.world.do(c.RemoveData("vision", "words", 0))
+        stage.world.do(c.CreateDataset("vision", "words", "other", "/srv/words"))
+        with pytest.raises(NotUsable, match="was removed since the job was submitted"):
+            uses.mounts_of(job)
 
     run(work)
 
