@@ -129,3 +129,13 @@ def test_a_path_that_goes_round_and_round_comes_to_an_end(
     files = files_of(tmp_path, *layers)
     assert pythons(files, ":".join(["/bin"] * 50)) == []
     assert files.find("x/y") is None  # there is no more looking
+
+
+def test_what_is_deep_costs_more_to_look_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inside, "_MOST_LOOKS", 3000)
+    deep = "a/" * 300
+    files = files_of(tmp_path, {f"{deep}b": b"", "b": b""})
+    assert files.find("b") is not None
+    assert files.find(f"{deep}b") is None  # the system walks all folders above, each time

@@ -308,6 +308,12 @@ class Images:
         try:
             look = partial(pythons, Files(self._store.places(image)), _path_in(image))
             return await self._reading.run(_uid(wish), look, PATIENCE_S)
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"It took longer than {PATIENCE_S:.0f} s to look for a Python in {exact}.",
+                "Try again in a while; the disk, or others who look, may be slow now.",
+            ) from None
         finally:
             os.close(hold)
 

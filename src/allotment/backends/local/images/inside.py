@@ -27,8 +27,10 @@ _GLIBC_BEGINS: Final = b"GNU C Library ("
 _GLIBC_LONGEST: Final = 200
 _OPAQUE_MARK: Final = "trusted.overlay.opaque"
 _MOST_LINKS: Final = 40
-_MOST_LOOKS: Final = 500_000
-"""How often it is looked whether a layer has a name: a second or so."""
+_MOST_LOOKS: Final = 200_000
+"""How often it is looked whether a layer has a name: some seconds."""
+_DEEP: Final = 8
+"""A look counts once more for so many folders above it: each takes its time."""
 _MOST_PLACES: Final = 20
 _MOST_READ: Final = 4 << 20
 _MOST_PARTS: Final = 64
@@ -61,7 +63,7 @@ class Files:
                     way.pop()
                 continue
             here, folders = way[-1]
-            self._looks += len(folders)
+            self._looks += len(folders) * (1 + len(way) // _DEEP)
             if self._looks > _MOST_LOOKS:
                 return None
             found, target = _look(folders, name)
