@@ -19,6 +19,8 @@ ANY: Final = ">=3.9"
 _NOWHERE: Final = "/proc/none"
 """In place of the project's virtual environment, whose Python uv would run."""
 _PATIENCE_S: Final = 120.0
+_MOST_LETTERS: Final = 250 << 10
+"""Of all requirements: a job has 256 KiB, with all else in it."""
 
 
 def read_packages(file: Path, python: str = "") -> tuple[str, tuple[str, ...]]:
@@ -28,10 +30,21 @@ def read_packages(file: Path, python: str = "") -> tuple[str, tuple[str, ...]]:
     """
     if file.name in PROJECT:
         takes = _python_of(file.parent)
-        return python or takes, lines_of(
-            _locked(file.parent, takes if is_python(takes) else ANY)
+        text = _locked(file.parent, takes if is_python(takes) else ANY)
+        return python or takes, _bounded(file, lines_of(text))
+    return python, _bounded(file, lines_of(_text(file)))
+
+
+def _bounded(file: Path, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return requirements that a job can have. Raises Failed."""
+    if sum(map(len, lines)) > _MOST_LETTERS:
+        raise Failed(
+            f"The requirements in {file} have more than {_MOST_LETTERS >> 10} KiB, most of it "
+            "hashes, and a job has room for no more.",
+            "Write the versions without the hashes: `uv export --no-hashes "
+            "--no-emit-workspace > requirements.txt`.",
         )
-    return python, lines_of(_text(file))
+    return lines
 
 
 def _text(file: Path) -> str:

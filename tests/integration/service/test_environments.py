@@ -172,6 +172,16 @@ def test_a_lock_is_all_there_is(service: WithUsers, index: Index) -> None:
     assert "locked to is not kept any more" in answer["detail"]
 
 
+def test_a_lock_for_several_platforms_is_taken(service: WithUsers, index: Index) -> None:
+    index.wheel("framework", "2.1", "version = '2.1'\n")
+    old = "framework==1.0 ; python_version < '3.9' --hash=sha256:" + "0" * 64
+    digest = index.digest("framework", "2.1")
+    new = f"framework==2.1 ; python_version >= '3.9' --hash=sha256:{digest}"
+    status, answer = ask(service, "ann", VERSION, old, new)
+    assert status == 201, answer
+    assert finished(service, answer["id"]).output.split()[0] == "2.1"
+
+
 @pytest.mark.parametrize(
     ("lines", "told"),
     [

@@ -33,3 +33,12 @@ def test_what_is_no_project_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
     with pytest.raises(Failed):
         read_packages(tmp_path / "uv.lock")
+
+
+def test_what_no_job_has_room_for_is_refused_here(tmp_path: Path) -> None:
+    line = "a==1" + f" --hash=sha256:{'0' * 64}" * 100
+    (tmp_path / "r.txt").write_text(f"{line}\n" * 30)
+    assert len(read_packages(tmp_path / "r.txt")[1]) == 30
+    (tmp_path / "r.txt").write_text(f"{line}\n" * 40)
+    with pytest.raises(Failed, match="more than 250 KiB"):
+        read_packages(tmp_path / "r.txt")

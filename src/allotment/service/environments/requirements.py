@@ -45,7 +45,10 @@ def trouble_of(requirements: Iterable[str]) -> str:
         return f"{len(listed):,} requirements are more than {MOST:,}"
     for line in listed:
         if line.startswith("-"):
-            return f"{line[:80]!r} is an option; the index is the machine's own"
+            return (
+                f"{line[:80]!r} is an option, and none is taken: the index is the machine's "
+                "own, and other files are not read"
+            )
         if len(without_hashes(line)) > _LONGEST or not _REQUIREMENT.fullmatch(line):
             return (
                 f"{line[:80]!r} is no requirement by name and version (paths and addresses "
@@ -67,12 +70,14 @@ def without_hashes(line: str) -> str:
 def unlike(requirements: Iterable[str], offered: str) -> str:
     """Return the first requirement of which an index has other bytes; '' where it has none.
 
-    `offered` has what the index has, for the requirements that count here.
+    `offered` has what the index has, for the requirements that count here. A lock for several
+    platforms has a package several times, and one of them counts.
     """
-    has = {_named(line): set(line.split(HASH)[1:]) for line in lines_of(offered)}
+    locked: dict[str, set[str]] = {}
     for line in requirements:
-        here = has.get(_named(line))
-        if here is not None and not here.intersection(line.split(HASH)[1:]):
+        locked.setdefault(_named(line), set()).update(line.split(HASH)[1:])
+    for line in lines_of(offered):
+        if locked.get(_named(line), set()).isdisjoint(line.split(HASH)[1:]):
             return without_hashes(line)
     return ""
 

@@ -58,9 +58,19 @@ def test_a_requirement_may_have_as_many_hashes_as_a_package_has_wheels() -> None
         f"numpy==2.3.4 \\\n    --hash=sha256:{'1' * 64} \\\n    --hash=sha256:{'0' * 64}\n"
     )
     assert unlike(["Other_one==1 --hash=sha256:2", line], offered) == ""
-    assert unlike([line], offered.replace("sha256:0", "sha256:2")) == without_hashes(line)
-    assert unlike(["a.B==1 --hash=sha256:2"], "a-b==1 --hash=sha256:3\n") == "a.B==1"
+    assert unlike([line], offered.replace("sha256:0", "sha256:2")) == "numpy==2.3.4"
+    assert unlike(["a.B==1 --hash=sha256:2"], "a-b==1 --hash=sha256:3\n") == "a-b==1"
     assert without_hashes(line) == "numpy==2.3.4 ; python_version >= '3.11'"
+
+
+def test_a_lock_for_several_platforms_has_a_package_several_times() -> None:
+    lock = [
+        "a==1 ; python_version < '3.11' --hash=sha256:1",
+        "a==2 ; python_version >= '3.11' --hash=sha256:2",
+        "b==1 ; sys_platform == 'win32' --hash=sha256:3",
+    ]
+    assert unlike(lock, "a==2 --hash=sha256:2\n") == ""
+    assert unlike(lock, "a==2 --hash=sha256:4\n") == "a==2"
 
 
 def test_too_many_are_refused() -> None:
