@@ -90,7 +90,9 @@ class _Wire:
             yield piece
 
     def close(self) -> None:
-        self._writer.close()
+        """Close it without a farewell: a peer that does not answer one (TLS) would keep it open
+        for 30 s more, and beyond the end of its loop."""
+        self._writer.transport.abort()
 
 
 BROKEN = (OSError, EOFError, ValueError, IndexError, asyncio.LimitOverrunError)
@@ -112,6 +114,7 @@ class Http:
         self._authority, self._prefix = place.netloc, place.path
         self._called = self._socket or self._authority
         self._idle: list[_Wire] = []
+        self._is_closed = False
         self._gate = asyncio.Semaphore(CONNECTIONS)
 
     async def ask(
@@ -147,7 +150,7 @@ class Http:
                 except BaseException:
                     wire.close()
                     raise
-                if answer.headers.get("connection", "").lower() == "close":
+                if self._is_closed or answer.headers.get("connection", "").lower() == "close":
                     wire.close()
                 else:
                     wire.is_used = True
@@ -184,7 +187,8 @@ class Http:
             wire.close()
 
     def close(self) -> None:
-        """Close what is kept open."""
+        """Close what is kept open, and keep nothing open from now on."""
+        self._is_closed = True
         while self._idle:
             self._idle.pop().close()
 

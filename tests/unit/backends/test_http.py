@@ -2,8 +2,15 @@
 
 import asyncio
 import contextlib
+import gc
+import socket
 import ssl
+import subprocess
+import threading
+import warnings
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +19,7 @@ from allotment.backends.http import Answer, Http
 from allotment.backends.slurm.rest import Rest
 from allotment.model.engines import RestSetup
 from allotment.model.errors import BackendError, EngineAway
+from tests.support.patience import PATIENCE_S
 
 SECRET = {"X-SLURM-USER-TOKEN": "secret"}
 
@@ -19,11 +27,13 @@ SECRET = {"X-SLURM-USER-TOKEN": "secret"}
 class WithToken:
     """Shows a token."""
 
+    context: ssl.SSLContext | None = None
+
     async def headers(self) -> Mapping[str, str]:
         return SECRET
 
     async def tls(self) -> ssl.SSLContext | None:
-        return None
+        return self.context
 
     def forget(self) -> None:
         return None
@@ -135,3 +145,68 @@ def test_an_odd_answer_to_a_submission_may_have_been_a_yes(
     assert isinstance(caught.value, EngineAway)
     assert len(heard) == 1
     assert heard[0].startswith(b"POST /slurm/v0.0.42/job/submit ")
+
+
+@pytest.mark.needs_tool("openssl")
+def test_what_was_closed_is_gone_when_its_loop_ends_though_its_server_says_no_farewell(
+    tmp_path: Path,
+) -> None:
+    """A TLS connection waits for its peer's, and would be left open as its loop is closed."""
+    key, cert = tmp_path / "key", tmp_path / "cert"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+         "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", key, "-out", cert],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    login = WithToken()
+    login.context = ssl.create_default_context(cafile=cert)
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(cert, key)
+    done = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        peer, _ = listening.accept()
+        with serving.wrap_socket(peer, server_side=True) as wrapped:
+            wrapped.recv(65536)
+            wrapped.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            done.wait(PATIENCE_S)
+
+    async def story(port: int) -> Answer:
+        with contextlib.closing(Http(f"https://127.0.0.1:{port}", login)) as asked:
+            return await asked.ask("GET", "/")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor() as pool:
+        served = pool.submit(serve, listening)
+        try:
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                answer = asyncio.run(story(listening.getsockname()[1]))
+                gc.collect()
+        finally:
+            done.set()
+        served.result()
+    assert answer.status == 200
+    assert [str(each.message) for each in warned] == []
+
+
+def test_an_answer_that_comes_after_all_was_closed_leaves_nothing_open() -> None:
+    async def story() -> None:
+        closed = asyncio.Event()
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            asked.close()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+            assert await reader.read() == b""
+            writer.close()
+            closed.set()
+
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            asked = Http(f"http://127.0.0.1:{port}", WithToken())
+            await asked.ask("GET", "/")
+            async with asyncio.timeout(PATIENCE_S):
+                await closed.wait()
+
+    asyncio.run(story())
