@@ -1,6 +1,7 @@
 """Nodes that are silent: when what ran there is known to be dead; pods that end themselves."""
 
 import asyncio
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,10 @@ from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.runner import BEAT, GO, UNHEARD
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import EngineAway
+from allotment.model.ids import AttemptNo
 from allotment.model.quantity import Millis
 from allotment.model.reports import Seen
+from tests.support.kube_api import LOST
 from tests.support.kube_world import GANG, KEY, TASK, World, until
 
 MAPS = "/api/v1/namespaces/ns/configmaps"
@@ -29,6 +32,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
     monkeypatch.setattr(backend_of, "LOG_S", 0)
     monkeypatch.setattr(beats, "MARGIN_S", 0.2)
+    monkeypatch.setattr(beats, "LATE_S", 0)
 
 
 @pytest.fixture
@@ -160,6 +164,62 @@ def test_a_task_is_not_over_while_no_beat_could_leave_its_node_out(world: World)
             await until(lambda: world.asks("PATCH", path) > before + 10)
             assert not backend._beats.is_over("n1", 0)
             assert not world.ends()
+
+    asyncio.run(story())
+
+
+def test_a_beat_that_nobody_answered_may_come_after_one_that_leaves_a_node_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            await launched(world, backend)
+            path = f"{MAPS}/{backend._beats.name}"
+            monkeypatch.setattr(beats, "LATE_S", 1000)
+            world.api.says["PATCH", path] = [LOST]
+            before = world.asks("PATCH", path)
+            await until(lambda: world.asks("PATCH", path) > before)
+            world.api.silence_node("n1")
+            await until(lambda: silent_in(world, backend) == "n1")
+            assert not backend._beats.is_over("n1", -100)
+            assert backend._beats.is_over("n1", -1000 - beats.MARGIN_S)
+
+    asyncio.run(story())
+
+
+def test_beats_of_the_service_before_may_still_come(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        monkeypatch.setattr(beats, "LATE_S", 1000)
+        async with world.service() as backend:
+            await launched(world, backend)
+            world.api.silence_node("n1")
+            await until(lambda: silent_in(world, backend) == "n1")
+            assert not backend._beats.is_over("n1", -100)
+
+    asyncio.run(story())
+
+
+def test_nothing_starts_on_a_node_that_came_back_before_a_beat_counts_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            await launched(world, backend)
+            path = f"{MAPS}/{backend._beats.name}"
+            world.api.silence_node("n1")
+            await until(lambda: silent_in(world, backend) == "n1")
+            monkeypatch.setattr(backend._beats, "_next_at", inf)
+            other = replace(TASK, key=replace(KEY, attempt=AttemptNo(3)))
+            with pytest.raises(EngineAway, match="not been told yet that it is back"):
+                await backend.launch(replace(GANG, tasks=(other,)))
+            before = world.asks("PATCH", path)
+            world.api.add_node("n1")
+            await until(lambda: world.asks("PATCH", path) > before)
+            assert silent_in(world, backend) == "", "none was due"
+            world.api.remove()
+            assert await backend.launch(replace(GANG, tasks=(other,))) == {}
 
     asyncio.run(story())
 

@@ -236,6 +236,24 @@ def test_a_pod_that_may_still_be_made_is_waited_for(
     asyncio.run(story())
 
 
+def test_a_refusal_does_not_count_while_an_earlier_try_may_be_carried_out(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused, its job would run elsewhere, and then here too."""
+
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [503] * client_of.TRIES + [403] * 2
+            with pytest.raises(EngineAway):
+                await backend.launch(GANG)
+            with pytest.raises(EngineAway, match="may still be made"):
+                await backend.launch(GANG)
+            monkeypatch.setattr(backend_of, "LATE_S", 0)
+            assert list(await backend.launch(GANG)) == [KEY]
+
+    asyncio.run(story())
+
+
 # ── what is not known ───────────────────────────────────────────────────────────────────
 
 

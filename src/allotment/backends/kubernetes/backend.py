@@ -20,7 +20,7 @@ import structlog
 
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.beats import Beats
-from allotment.backends.kubernetes.client import NOTE, Client, Denied
+from allotment.backends.kubernetes.client import LATE_S, NOTE, Client, Denied
 from allotment.backends.kubernetes.cluster import Cluster, News
 from allotment.backends.kubernetes.discover import (
     device_of,
@@ -95,8 +95,6 @@ LOG_S = 15.0
 """How long the end of a task waits for the last of its output."""
 STRAY_S = 30.0
 """How long a pod of ours may be there that no task stands behind."""
-LATE_S = 75.0
-"""For so long what nobody answered may still be carried out: API servers give up after 60 s."""
 BACK_S = 30.0
 """After a node reports again, or a pod was taken away under its kubelet: what the node still
 ran of pods that are gone, it has ended by then."""
@@ -296,7 +294,7 @@ class KubernetesBackend:
         # What command its image has, and whether that has a shell, nobody knows here.
         fence_ms = self._setup.fence_after_ms if task.argv else 0
         if fence_ms:
-            self._beats.need()
+            self._beats.need(node)
         return Launched(
             name_of(self._prefix, task.key), node, token_hex(8), log_bytes=gang.log_bytes,
             at_once=at_once, fence_ms=fence_ms, is_held=gang.at_barrier and fence_ms > 0,
@@ -323,7 +321,7 @@ class KubernetesBackend:
         """
         self._need_nodes()  # they say what its devices are called
         if record.fence_ms:
-            self._beats.need()
+            self._beats.need(record.node)
         found = self._cluster.nodes.get(record.node)
         place = Place(
             self._prefix, gang.image or self._setup.image,
@@ -337,7 +335,7 @@ class KubernetesBackend:
             begun = begun_on(record.node, env, document)
             pod = await self._made_at_once(task.key, begun)
         if pod is None:
-            pod = await self._client.make_pod(document)
+            pod = await self._made_by_steps(task.key, record, document, is_first=at_once)
         if (pod.metadata.labels or {}).get(LAUNCH) != record.token:
             raise BackendError(
                 f"pod {record.name} in namespace {self._client.namespace} is not ours: who "
@@ -367,6 +365,20 @@ class KubernetesBackend:
             raise
         self._asked_at.pop(key, None)
         return pod
+
+    async def _made_by_steps(
+        self, key: TaskKey, record: Launched, document: Mapping[str, Any], *, is_first: bool
+    ) -> Pod:
+        """Make a pod on no node, or find that of an earlier try, which may be on its own.
+
+        A refusal does not count while an earlier try may be carried out: its pod would run.
+        """
+        try:
+            return await self._client.make_pod(document)
+        except Denied:
+            if not is_first:
+                self._need_answer(key, record)
+            raise
 
     def _boot_of(self, node: str) -> str:
         found = self._cluster.nodes.get(node)
@@ -518,12 +530,16 @@ class KubernetesBackend:
             raise EngineAway(
                 f"node {record.node} is silent: whether it runs pod {record.name} is not known"
             )
+        self._need_answer(key, record)
+        self._end(key, Exit(signal=SIGTERM))
+        return None
+
+    def _need_answer(self, key: TaskKey, record: Launched) -> None:
+        """Raise EngineAway while a pod that runs once it is made may still be made."""
         if record.at_once and monotonic() - self._asked_at.get(key, self._began) < LATE_S:
             raise EngineAway(
                 f"pod {record.name} was asked for, and may still be made: nothing was answered"
             )
-        self._end(key, Exit(signal=SIGTERM))
-        return None
 
     async def _delete(self, record: Launched, grace_s: int) -> bool:
         return await self._client.delete_pod(record.name, deletion_of(record.uid, grace_s))
@@ -925,7 +941,7 @@ class KubernetesBackend:
 
     async def _beat(self) -> None:
         """Tell pods that end without us that we are there, and which nodes are silent."""
-        if not self._beats.is_due:
+        if not (self._beats.is_due or self._beats.left_out - self._silent.keys()):
             return
         ending = [record for record in self._live.values() if record.fence_ms]
         times = {self._setup.fence_after_ms, *(record.fence_ms for record in ending)} - {0}

@@ -5,12 +5,12 @@ not count. So tasks there have ended at the latest when, after the first beat th
 node, their time has run out, with some for the way.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Set
 from time import monotonic, time_ns
 
 import structlog
 
-from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.client import LATE_S, Client
 from allotment.backends.kubernetes.runner import BEAT
 from allotment.model.errors import BackendError, EngineAway
 
@@ -36,10 +36,18 @@ class Beats:
         self._trouble = "none has been written yet"
         self._left_out: dict[str, float] = {}
         """Nodes on which no beat has counted since."""
+        self._late_until = monotonic() + LATE_S
+        """Until when a beat that was not answered may still be carried out, over one that names
+        more nodes: also one of the service before us."""
 
     @property
     def is_due(self) -> bool:
         return monotonic() >= self._next_at
+
+    @property
+    def left_out(self) -> Set[str]:
+        """The nodes that the last beat names."""
+        return self._left_out.keys()
 
     async def write(self, fence_s: float, silent: Collection[str]) -> None:
         """Write a beat for tasks that end after so long. Raises nothing of Kubernetes'."""
@@ -55,13 +63,16 @@ class Beats:
                 log.warning("pods are not told that the service is there", why=str(error))
             self._trouble = str(error)
             self._next_at = monotonic() + self._every_s / BEATS
+            self._late_until = monotonic() + LATE_S
             return
         self._trouble, self._written_at = "", monotonic()
         for node in silent:
-            self._left_out.setdefault(node, self._written_at)
+            self._left_out.setdefault(node, max(self._written_at, self._late_until))
 
-    def need(self) -> None:
-        """Raise EngineAway where a task that is started now would end itself before long."""
+    def need(self, node: str) -> None:
+        """Raise EngineAway where a task that is started there would end itself before long."""
+        if node in self._left_out:
+            raise EngineAway(f"pods on node {node} have not been told yet that it is back")
         is_late = monotonic() - self._written_at > TRUSTED * self._every_s
         if self._trouble and (is_late or not self._written_at):
             raise EngineAway(

@@ -20,6 +20,8 @@ from allotment.model.errors import BackendError, EngineAway
 PAGE = 500
 TRIES = 4
 PAUSE_S, LONGEST_PAUSE_S = 0.25, 5.0
+LATE_S = 75.0
+"""For so long what nobody answered may still be carried out: API servers give up after 60 s."""
 BUSY = frozenset({429, 500, 502, 503, 504})
 """What a server answers that may do better in a moment."""
 UNREADABLE, UNKNOWN, FORBIDDEN, CROWDED = 400, 401, 403, 429
