@@ -233,6 +233,7 @@ OPTIONS = {
         ("root", {"partition": "none"}, "Invalid partition name specified"),
         ("root", {"nodelist": "n9"}, "Invalid node name specified"),
         ("root", {"gres": "gpu:a100:9"}, "Requested node configuration is not available"),
+        ("root", {"open-mode": "x"}, "cannot read what it is asked: Invalid open mode"),
         ("root", {"uid": "54321"}, "slurmctld does not know user 54321"),
         ("nobody", {}, "does not let nobody act for user 0: the token must be root's"),
     ],
@@ -259,3 +260,20 @@ def test_a_submission_that_slurm_refuses_says_why(
         asyncio.run(story())
     assert not isinstance(caught.value, EngineAway), "it would be tried for ever"
     assert not slurm.say("squeue", "-h", "-n", "x")
+
+
+def test_a_document_that_is_not_read_is_refused(slurm: Slurm) -> None:
+    async def story() -> None:
+        command = ("scontrol", "token", "username=root", "lifespan=600")
+        rest = Rest(
+            RestSetup(
+                f"http://127.0.0.1:{slurm.rest_port}",
+                token_command=("env", f"SLURM_CONF={slurm.conf}", *command),
+            )
+        )
+        with contextlib.closing(rest):
+            await rest._ask("POST", "job/submit", b"{")  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+    with pytest.raises(BackendError, match="what it is asked: Unable to parse") as caught:
+        asyncio.run(story())
+    assert not isinstance(caught.value, EngineAway), "it would be tried for ever"

@@ -45,6 +45,10 @@ UNCLEAR = (UNSPECIFIED, AUTHENTICATION, NOTHING_CAME)
 NO_JOB = 2_000_000_000
 """A number that no job has: Slurm's own end at 67,043,328."""
 NO_SUCH_JOB = 2017
+NOT_READ = 9001
+"""What slurmrestd adds where it cannot read a document; Slurm itself was not asked then."""
+NOT_TAKEN = (400, 413)
+"""HTTP's words for that, where it does not say more."""
 MOST_WORDS = 500
 NO_COMMAND = "cannot be run"
 
@@ -275,6 +279,9 @@ class Rest:
             self._version = 0  # It is another slurmrestd now.
         if answer.status < 300 and not any(flaw.code or flaw.error for flaw in flaws):
             return answer.body
+        if not flaws and answer.status in NOT_TAKEN:
+            said = " ".join(answer.body.decode(errors="replace").split())
+            raise _unread(said or f"HTTP {answer.status}")
         if not flaws:
             raise self._unknown(answer)
         raise await self._trouble(flaws, more)
@@ -294,6 +301,9 @@ class Rest:
 
     async def _trouble(self, flaws: Sequence[Flaw], more: Mapping[str, str]) -> BackendError:
         """Return what is wrong, as clearly as it can be found out."""
+        if any(flaw.code == NOT_READ for flaw in flaws):
+            said = [flaw.description or flaw.error for flaw in flaws if flaw.code != NOT_READ]
+            return _unread("; ".join(said) or "it does not say why")
         first = max(flaws, key=lambda flaw: bool(flaw.code and flaw.code < 9000))
         text = f"slurmrestd: {first.error or first.description or 'no reason given'}"[
             :MOST_WORDS
@@ -324,3 +334,7 @@ class Rest:
         if answer.status < 300:
             return NO_SUCH_JOB
         return next((flaw.code for flaw in flaws_in(answer.body) if flaw.code), 0)
+
+
+def _unread(why: str) -> BackendError:
+    return BackendError(f"slurmrestd cannot read what it is asked: {why}"[:MOST_WORDS])
