@@ -114,8 +114,12 @@ def test_what_was_to_be_asked_for_is_asked_for_after_a_new_start(tmp_path: Path)
     folder.mkdir()
     (folder / "7.1.0").write_text("41")
     (folder / "README").write_text("not of ours")
-    assert asked_of(Told(counts=True), folder) == [UseReport(KEY, DEVICES)]
-    assert [path.name for path in folder.iterdir()] == ["README"]
+    (folder / "8.1.0").touch()  # as the loss of power leaves it
+    slurm = Told(counts=True)
+    assert asked_of(slurm, folder) == [UseReport(KEY, DEVICES)]
+    assert slurm.asked == [["41"]]
+    assert not (folder / "7.1.0").exists()
+    assert (folder / "README").exists()
 
 
 def test_where_slurm_does_not_count_nobody_asks(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ class GpuAccounts:
             with contextlib.suppress(OSError, ValueError):
                 job, attempt, index = (int(part) for part in path.name.split("."))
                 key = TaskKey(JobId(job), AttemptNo(attempt), TaskIndex(index))
-                self._open[key] = (path.read_text(), NEVER)
+                # One left empty by a loss of power would have the whole question refused.
+                self._open[key] = (str(int(path.read_text())), NEVER)
 
     def ended(self, key: TaskKey, job: str) -> None:
         """Take note that a task with devices has ended."""
@@ -68,10 +69,10 @@ class GpuAccounts:
         jobs = list(dict.fromkeys(job for job, _ in self._open.values()))[:MOST_AT_ONCE]
         found, now = await self._slurm.accounted(jobs), monotonic()
         for key, use in known_of(self._open, found, now):
-            self._open.pop(key)
-            self._path(key).unlink(missing_ok=True)
             if use is not None:
                 self._sink(UseReport(key, use))
+            self._open.pop(key)
+            self._path(key).unlink(missing_ok=True)
         for key, (job, since) in self._open.items():
             if job in jobs:
                 self._open[key] = (job, min(since, now))
