@@ -126,7 +126,8 @@ class Runner:
         until(lambda: not procfs.start_time(pid), "the launcher to retire")
         assert (self.state / layout.LOG).read_text() == ""
         name = short_hash(str(self.state.resolve()))
-        assert not list(Path("/sys/fs/cgroup").glob(f"**/allotment/{name}"))
+        tops = [Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()]
+        assert [top for top in tops if (top / "allotment" / name).exists()] == []
 
 
 class Task:

@@ -1,16 +1,19 @@
 """The launcher answers what it is asked, refuses nonsense, and lives through it."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import stat
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from allotment.backends.local.runner import layout, procfs
-from tests.integration.local.harness import Runner, Task, a_runner
+from tests.integration.local.harness import Runner, Task, a_runner, until
 
 
 def test_hello_tells_what_is_in_force(runner: Runner) -> None:
@@ -142,6 +145,31 @@ def test_a_folder_that_is_not_there_is_told(
     nowhere.__dict__.update(runner.__dict__, state=Path("/no/such/folder"))
     assert nowhere.start() == 1
     assert "the state folder /no/such/folder cannot be used" in capfd.readouterr().err
+
+
+def is_open_elsewhere(path: Path) -> bool:
+    """Whether another process has a file open."""
+    for fd in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if fd.parts[2] != str(os.getpid()) and fd.readlink() == path:
+                return True
+    return False
+
+
+def test_one_that_clears_away_is_waited_for(runner: Runner) -> None:
+    pid = runner.launcher_pid
+    runner.ask({"op": "retire"})
+    runner.hang_up()
+    until(lambda: not procfs.start_time(pid), "the launcher to retire")
+    path = (runner.state / layout.LOCK).resolve()
+    lock = os.open(path, os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(runner.start)
+        until(lambda: is_open_elsewhere(path), "the next launcher to come")
+        os.close(lock)
+        assert starting.result() == 0
+    assert runner.launcher_pid != pid
 
 
 def test_supervisors_cost_little_memory(runner: Runner) -> None:

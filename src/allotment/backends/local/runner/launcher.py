@@ -17,6 +17,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 from collections.abc import Callable
 from typing import Final, NoReturn
 
@@ -48,6 +49,8 @@ _ENVIRON: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
 _READ_BYTES: Final = 1 << 18
 _BACKLOG: Final = 128
 _SEND_TIMEOUT: Final = struct.pack("ll", 2, 0)
+_CLEARED_S: Final = 5.0
+_LOOK_S: Final = 0.01
 
 
 def _forget_signals() -> None:
@@ -104,8 +107,17 @@ def _take_folder(state_dir: str) -> int:
         os.makedirs(folder, exist_ok=True)
     os.umask(0o022)
     lock = os.open(layout.LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return lock
+    until = time.monotonic() + _CLEARED_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # One that has no socket any more just clears away.
+            if os.path.lexists(layout.SOCKET) or time.monotonic() >= until:
+                raise
+            time.sleep(_LOOK_S)
+        else:
+            return lock
 
 
 def _has_no_other() -> bool:
