@@ -114,7 +114,7 @@ def test_help_lists_every_verb_with_its_heading() -> None:
 
 
 VERBS = re.findall(r"^  (?!allot)(\S+)", allot("--help").out, re.MULTILINE)
-GROUPS = {"code", "config", "data", "env", "image", "kubernetes", "sim"}
+GROUPS = {"code", "config", "data", "env", "image", "kubernetes", "sim", "sweep"}
 """Verbs of verbs: each of theirs has its own examples."""
 
 
