@@ -288,6 +288,7 @@ class Chaos:
                 return self.kubernetes.ask("GET", "/api/v1/pods")["items"]
             except (OSError, HTTPException, ValueError):
                 assert time.monotonic() < end, "the API server is not there again"
+                self.kubernetes.revive()  # on a busy machine it gives up as it starts
                 time.sleep(0.05)
 
     def _one(self, fits: Callable[[Tree], bool]) -> Tree:
@@ -436,7 +437,7 @@ def play(
             for thread in (*loads, makers):
                 thread.join()
         for service in services:
-            until(lambda service=service: not unended(service, 1), "jobs to end", DRAINED_S)
+            until(partial(all_ended, kubernetes, service), "jobs to end", DRAINED_S)
         until(lambda: all_done(kubernetes), "the Jobs of others to be done", DRAINED_S)
         for service, load in zip(services, loads, strict=True):
             until(lambda s=service, x=load: ended(s) >= {*x.accepted}, "the log to have it")
@@ -455,6 +456,12 @@ def play(
         chaos.struck, {s.whose: s.prefix for s in services}, findings, makers.gangs,
         makers.jobs, (folder / "theirs").read_text(),
     )  # fmt: skip
+
+
+def all_ended(kubernetes: Kubernetes, service: OnCluster) -> bool:
+    """Whether every job of a service has ended."""
+    kubernetes.revive()
+    return not unended(service, 1)
 
 
 def all_done(kubernetes: Kubernetes) -> bool:
