@@ -5,6 +5,7 @@ BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
 RACES := tests/integration/local/test_hostile_user.py tests/integration/local/test_leftovers.py
+LONG := -o timeout=0 -o faulthandler_timeout=0
 export PYTHON
 
 help: ## Show this list
@@ -31,8 +32,8 @@ nightly: setup ## At length: cells, races, kills of the service, mutants of the 
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest tests/e2e/test_chaos.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
-	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_kubernetes.py
-	@ALLOT_VECTORS=_ $(BIN)/python -m pytest tests/integration/kubernetes/test_hived_vectors.py
+	@ALLOT_FAULTS=200 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_kubernetes.py
+	@ALLOT_VECTORS=_ $(BIN)/python -m pytest $(LONG) tests/integration/kubernetes/test_hived_vectors.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
