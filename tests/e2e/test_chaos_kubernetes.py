@@ -515,11 +515,18 @@ def attempts(struck: set[str], prefix: str) -> set[tuple[int, int]]:
 
 
 def late(events: list[Tree]) -> set[tuple[int, int]]:
-    """Return the attempts that were told to end for not having begun in time: one may begin,
+    """Return the attempts that were told to end before they were heard to run: one may begin,
     and be done, before a slow cluster hears of that."""
-    found = [event for event in events if event["kind"] == "StopRequested"]
-    told = [event for event in found if event["detail"]["cause"] == "start_time"]
-    return {(event["job"], event["detail"]["attempt"]) for event in told}
+    found: set[tuple[int, int]] = set()
+    began: set[tuple[int, int]] = set()
+    for event in events:
+        if event["kind"] in {"TaskStarted", "StopRequested"}:
+            key = event["job"], event["detail"]["attempt"]
+            if event["kind"] == "TaskStarted":
+                began.add(key)
+            elif key not in began:
+                found.add(key)
+    return found
 
 
 def judge_others(played: Play) -> None:

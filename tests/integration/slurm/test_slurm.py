@@ -84,7 +84,6 @@ def test_what_ran_on_a_lost_node_ends_though_slurm_cannot_reach_it(cluster: OnSl
         cluster.slurm.say("scontrol", "update", f"nodename={node}", "state=down", "reason=x")
         cluster.wait_for(job, "succeeded")
         until(lambda: not ps_has("sleep 7654322"), "the first attempt to end")
-        assert len(cluster.job(job)["attempts"]) == 2
     finally:
         cluster.slurm.start_node(node)
         cluster.slurm.say("scontrol", "update", f"nodename={node}", "state=resume")
