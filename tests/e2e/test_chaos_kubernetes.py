@@ -501,7 +501,7 @@ def judge(played: Play) -> None:
     for whose, told in played.told.items():
         accepted = played.accepted[whose]
         mine = [event for event in told.events if event.get("job") in {*accepted}]
-        struck = attempts(played.struck, played.prefixes[whose]) | late(mine)
+        struck = attempts(played.struck, played.prefixes[whose]) | stopped(mine)
         check(Told(mine, told.marks), accepted, struck)
         count_devices(told)
     judge_others(played)
@@ -514,19 +514,11 @@ def attempts(struck: set[str], prefix: str) -> set[tuple[int, int]]:
     return {(int(job), int(attempt)) for _, job, attempt, _ in mine}
 
 
-def late(events: list[Tree]) -> set[tuple[int, int]]:
-    """Return the attempts that were told to end before they were heard to run: one may begin,
-    and be done, before a slow cluster hears of that."""
-    found: set[tuple[int, int]] = set()
-    began: set[tuple[int, int]] = set()
-    for event in events:
-        if event["kind"] in {"TaskStarted", "StopRequested"}:
-            key = event["job"], event["detail"]["attempt"]
-            if event["kind"] == "TaskStarted":
-                began.add(key)
-            elif key not in began:
-                found.add(key)
-    return found
+def stopped(events: list[Tree]) -> set[tuple[int, int]]:
+    """Return the attempts that were told to end: one may be done meanwhile, and is done again,
+    as an eviction or a late start is what it ended for."""
+    found = [event for event in events if event["kind"] == "StopRequested"]
+    return {(event["job"], event["detail"]["attempt"]) for event in found}
 
 
 def judge_others(played: Play) -> None:
