@@ -246,7 +246,7 @@ def partition_findings(
     elif partition.preempts:
         yield Finding(
             "partition", Level.WARN, f"{text}; other jobs of Slurm may preempt ours",
-            "Set PreemptMode=OFF for it: Allotment decides who gives way.",
+            "Set PreemptMode=OFF for it: Allotment decides which job gives way.",
         )  # fmt: skip
     elif partition.root_only and os.geteuid():
         advice = "Run the service as root, or set RootOnly=NO."

@@ -1,4 +1,4 @@
-"""Sweeps, folded from the log: who is a trial, what it reported, and what follows of it.
+"""Sweeps, folded from the log: which jobs are trials, what they reported, what follows.
 
 A sweep is an array, all of whose jobs are there from the beginning: nothing is submitted
 later, so nothing can be submitted twice or be lost. What its trials report is an event where

@@ -31,7 +31,7 @@ def shown(value: float | None) -> str:
 
 
 def loss(rung: int, place: int, of: int) -> str:
-    """Say where a trial stood at the rung at which it was stopped: `5th of 9 at rung 1`."""
+    """Return where a trial stood at the rung at which it was stopped: `5th of 9 at rung 1`."""
     return f"{place}{_ending(place)} of {of} at rung {rung + 1}"
 
 

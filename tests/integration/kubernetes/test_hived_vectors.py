@@ -536,7 +536,7 @@ class Follower:
         """Compare which gangs keep their guarantee after a start."""
         assert op.state is not None
         lost: list[str] = []
-        leaving = self._leaving()  # who is preempted stays so
+        leaving = self._leaving()  # What is preempted stays so.
         for name, theirs in op.state.groups.items():
             group = self.groups.get(name)
             if group is None or name in leaving or not theirs.has_virtual_placement:

@@ -1,4 +1,4 @@
-"""Who is stopped at a rung: the rule by itself."""
+"""Which trials are stopped at a rung: the rule by itself."""
 
 import msgspec
 from hypothesis import given

@@ -940,7 +940,7 @@ class KubernetesBackend:
     # ── looking ─────────────────────────────────────────────────────────────────────────
 
     async def _beat(self) -> None:
-        """Tell pods that end without us that we are there, and which nodes are silent."""
+        """Write what pods with a lease read: that we are there, and which nodes are silent."""
         if not (self._beats.is_due or self._beats.left_out - self._silent.keys()):
             return
         ending = [record for record in self._live.values() if record.fence_ms]
