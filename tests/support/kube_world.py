@@ -34,6 +34,20 @@ def a_node(name: str = "n1", place: int = 0) -> Node:
     return Node(NodeId(place), name, 8000, 32 * GIB, 0, devices)
 
 
+def a_kubeconfig(folder: Path) -> Path:
+    """Return a file that names a cluster which needs no proof of who calls."""
+    context = {"cluster": "k", "user": "u", "namespace": "ns"}
+    tree = {
+        "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": "http://k"}}],
+        "contexts": [{"name": "c", "context": context}],
+        "users": [{"name": "u", "user": {}}],
+    }
+    file = folder / "kubeconfig"
+    file.write_text(json.dumps(tree))
+    return file
+
+
 class World:
     """A backend, the API server that it asks, and what it reports."""
 
@@ -47,16 +61,7 @@ class World:
     @contextlib.asynccontextmanager
     async def service(self) -> AsyncGenerator[KubernetesBackend]:
         """Run a backend, which finds what an earlier one kept."""
-        tree = {
-            "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": "http://k"}}],
-            "contexts": [
-                {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ns"}}
-            ],
-            "users": [{"name": "u", "user": {}}],
-        }
-        kubeconfig = self.folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(tree))
+        kubeconfig = a_kubeconfig(self.folder)
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig), **self.setup
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from functools import partial, wraps
 from itertools import count
@@ -28,6 +27,7 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import JobSpec, Offered
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
 from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, KubeApi
+from tests.support.kube_world import a_kubeconfig
 from tests.support.patience import PATIENCE_S
 
 TEAM = "/api/v1/namespaces/team/pods"
@@ -61,16 +61,7 @@ class World:
         namespaces: tuple[str, ...] = ("crowd", "team"),
         schedulers: tuple[str, ...] = (),
     ) -> AsyncGenerator[KubernetesBackend]:
-        tree = {
-            "current-context": "c",
-            "clusters": [{"name": "k", "cluster": {"server": "http://k"}}],
-            "contexts": [
-                {"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "ns"}}
-            ],
-            "users": [{"name": "u", "user": {}}],
-        }
-        kubeconfig = self.folder / "kubeconfig"
-        kubeconfig.write_text(json.dumps(tree))
+        kubeconfig = a_kubeconfig(self.folder)
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig),
             namespaces=tuple((name, ("lab",)) for name in namespaces), schedulers=schedulers,
