@@ -10,6 +10,7 @@ import binascii
 import contextlib
 import errno
 import os
+import time
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import procfs
@@ -20,6 +21,8 @@ from allotment.backends.local.runner.cgroup_v2 import GroupV2
 from allotment.backends.local.runner.devices import deny_accelerators
 
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_TRIES: Final = 200
+_PAUSE_S: Final = 0.01
 _V2_CONTROLLERS: Final = ("cpu", "memory", "pids")
 
 
@@ -72,24 +75,32 @@ def prepare(state_dir: str) -> Hierarchy:
 def give_back(place: Hierarchy, came_from: str) -> None:
     """Leave our folder for the groups in `came_from`, a /proc/PID/cgroup, and remove it.
 
-    A folder that anybody is in stays, and is used again by the next launcher. Never raises.
+    Who clears up after a lost task may be in it for a moment more, so it is tried for two
+    seconds. A folder that somebody stays in is used again by the next launcher. Never raises.
     """
     own = own_groups(came_from)
     for mount in find_mounts(procfs.read("/proc/self/mountinfo")):
         for name in mount.controllers or ("",):
-            paths = list(place.bases.values()) if not name else [place.bases.get(name, "")]
-            if paths and paths[0].startswith(mount.path + "/"):
+            base = place.bases.get(name, "") if name else next(iter(place.bases.values()), "")
+            if base.startswith(mount.path + "/"):
                 with contextlib.suppress(OSError):
                     write(f"{mount.path}{own.get(name, '/').rstrip('/')}/cgroup.procs", 0)
-                    _remove_dirs(
-                        f"{paths[0]}/{RUNNER}", f"{paths[0]}/{SHARED_DEVICES}", paths[0]
-                    )
+    paths = set(place.bases.values())
+    for _ in range(_TRIES):
+        paths = {path for path in paths if not _is_removed(path)}
+        if not paths:
+            return
+        time.sleep(_PAUSE_S)
 
 
-def _remove_dirs(*paths: str) -> None:
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            os.rmdir(path)
+def _is_removed(base: str) -> bool:
+    try:
+        for path in (f"{base}/{RUNNER}", f"{base}/{SHARED_DEVICES}", base):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(path)
+    except OSError:
+        return False
+    return True
 
 
 def short_hash(path: str) -> str:

@@ -210,9 +210,11 @@ class Launcher:
         return listener
 
     def run(self) -> None:
-        """Serve until told to end; after retiring, until the last supervisor has ended."""
+        """Serve until told to end; after retiring, until the last of our children has ended."""
         self._look()
-        while not self._is_terminated and not (self._listener is None and not self._keys):
+        while not self._is_terminated and (
+            self._listener is not None or self._keys or self._salvagers
+        ):
             for fd, _ in self._poll.poll(self._timers.wait_ms()):
                 if fd == self._wake:
                     self._reap()
