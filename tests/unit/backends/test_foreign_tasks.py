@@ -13,7 +13,14 @@ import pytest
 
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
-from allotment.backends.kubernetes import guests, offers, telling, watch
+from allotment.backends.kubernetes import (
+    foreign_pods,
+    guests,
+    offers,
+    silent_nodes,
+    telling,
+    watch,
+)
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.foreign import HIVED, Claim, ReadHived, Rules, claim_of
 from allotment.backends.kubernetes.objects import Pod
@@ -98,9 +105,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     made = World(tmp_path)
     monkeypatch.setattr(client_of, "Http", made.api.opened)
     monkeypatch.setattr(client_of, "PAUSE_S", 0.001)
-    monkeypatch.setattr(backend_of, "BACK_S", 0)
+    monkeypatch.setattr(silent_nodes, "BACK_S", 0)
     for name in ("LOOK_EVERY_S", "SIZES_EVERY_S", "RIGHTS_EVERY_S"):
-        monkeypatch.setattr(backend_of, name, 0.01)
+        monkeypatch.setattr(foreign_pods, name, 0.01)
+    monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(guests, "AGAIN_S", 0.01)
     monkeypatch.setattr(guests, "BUDGET_S", 0.2)
     monkeypatch.setattr(telling, "AFTER_S", 0.0)
@@ -274,14 +282,14 @@ async def test_a_pod_taken_from_under_its_kubelet_keeps_its_place_for_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by `kubectl delete --force`: its node hears later that it is to end."""
-    monkeypatch.setattr(backend_of, "BACK_S", PATIENCE_S)
+    monkeypatch.setattr(silent_nodes, "BACK_S", PATIENCE_S)
     pod = world.offer("one")
     async with world.service() as backend:
         await backend.launch(the_gang(pod))
         world.api.take_away("team/one")
-        await until(lambda: backend._guests._guests[key_of(0)].is_gone)
+        await until(lambda: backend._foreign.guests._guests[key_of(0)].is_gone)
         assert not world.seen(Seen.ENDED)
-        monkeypatch.setattr(backend_of, "BACK_S", 0)
+        monkeypatch.setattr(silent_nodes, "BACK_S", 0)
         await until(lambda: world.seen(Seen.ENDED))
 
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from allotment.backends.kubernetes import backend as backend_of
-from allotment.backends.kubernetes import beats, logs, watch
+from allotment.backends.kubernetes import beats, logs, outputs, watch
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.runner import BEAT, GO, UNHEARD
@@ -30,7 +30,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "PAUSE_S", 0)
     monkeypatch.setattr(watch, "FIRST_PAUSE_S", 0)
     monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
-    monkeypatch.setattr(backend_of, "LOG_S", 0)
+    monkeypatch.setattr(outputs, "LAST_S", 0)
     monkeypatch.setattr(beats, "MARGIN_S", 0.2)
     monkeypatch.setattr(beats, "LATE_S", 0)
 

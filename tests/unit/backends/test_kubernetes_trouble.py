@@ -11,7 +11,7 @@ from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes import cluster as cluster_of
-from allotment.backends.kubernetes import logs, watch
+from allotment.backends.kubernetes import ends, logs, silent_nodes, tasks, watch
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.kubeconfig import Access
@@ -36,6 +36,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(logs, "PAUSE_S", 0)
     monkeypatch.setattr(watch, "FIRST_PAUSE_S", 0)
     monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
+    monkeypatch.setattr(ends, "FIRST_PAUSE_S", 0)
     monkeypatch.setattr(cluster_of, "WIDE_AGAIN_S", 0.01, raising=False)
     return made
 
@@ -205,7 +206,7 @@ def test_a_task_that_may_run_on_a_silent_node_has_not_ended(world: World) -> Non
             with pytest.raises(EngineAway):
                 await backend.launch(GANG)
             world.api.silence_node("n1")
-            await until(lambda: "n1" in backend._silent)
+            await until(lambda: "n1" in backend._silent.since)
             world.api.remove()
             with pytest.raises(EngineAway, match="is not known"):
                 await backend.stop(KEY, "TERM", Millis(5000))
@@ -229,7 +230,7 @@ def test_a_pod_that_may_still_be_made_is_waited_for(
         async with world.service() as backend:
             with pytest.raises(EngineAway, match="may still be made"):
                 await backend.stop(KEY, "TERM", Millis(5000))
-            monkeypatch.setattr(backend_of, "LATE_S", 0)
+            monkeypatch.setattr(tasks, "LATE_S", 0)
             await backend.stop(KEY, "TERM", Millis(5000))
             await until(world.ends)
 
@@ -248,7 +249,7 @@ def test_a_refusal_does_not_count_while_an_earlier_try_may_be_carried_out(
                 await backend.launch(GANG)
             with pytest.raises(EngineAway, match="may still be made"):
                 await backend.launch(GANG)
-            monkeypatch.setattr(backend_of, "LATE_S", 0)
+            monkeypatch.setattr(tasks, "LATE_S", 0)
             assert list(await backend.launch(GANG)) == [KEY]
 
     asyncio.run(story())
@@ -291,7 +292,7 @@ def test_nothing_is_bound_until_nodes_were_listed(world: World) -> None:
 def test_a_pod_that_is_gone_is_not_run_again_while_its_node_is_not_known(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend_of, "BACK_S", 0)
+    monkeypatch.setattr(silent_nodes, "BACK_S", 0)
 
     async def story() -> None:
         async with world.service() as backend:
@@ -320,10 +321,10 @@ def test_a_pod_taken_from_under_its_kubelet_may_run_on_for_a_while(world: World)
             assert await backend.launch(GANG) == {}
             pod = world.pod
             world.api.remove()
-            await until(lambda: KEY in backend._fenced)
+            await until(lambda: KEY in backend._tasks.fenced)
             await looked(world, pod)
             assert not world.ends(), "it would be run a second time"
-            backend._gone_at[KEY] -= backend_of.BACK_S
+            backend._tasks.gone_at[KEY] -= silent_nodes.BACK_S
             await until(world.ends)
 
     asyncio.run(story())
@@ -484,7 +485,7 @@ def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not
             world.api.silence_node("n1")
             await until(lambda: backend.silence("n1"))
             world.api.remove()
-            await until(lambda: KEY in backend._fenced)
+            await until(lambda: KEY in backend._tasks.fenced)
             disk.set()
             await binding
             await looked(world, pod)
@@ -495,7 +496,7 @@ def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not
 
 
 def key_is_ending(backend: KubernetesBackend) -> bool:
-    return KEY in backend._ending
+    return KEY in backend._tasks.ending
 
 
 # ── what the server answers ─────────────────────────────────────────────────────────────

@@ -98,6 +98,17 @@ class Cluster:
         except TimeoutError:
             raise EngineAway("Kubernetes has not told its pods yet") from None
 
+    def need_nodes(self) -> None:
+        """Raise EngineAway while it is not known which nodes there are."""
+        if not self.nodes_known:
+            why = self.node_watch.refused or "its nodes have not been listed yet"
+            raise EngineAway(f"Kubernetes does not tell its nodes: {why}")
+
+    def boot_of(self, node: str) -> str:
+        """Return which start of a node this is; '' where that is not known."""
+        found = self.nodes.get(node)
+        return found.status.node_info.boot_id if found is not None else ""
+
     async def _watch_pods(self) -> None:
         """Watch all pods, and where that is refused those of our namespace for a while."""
         told = ""

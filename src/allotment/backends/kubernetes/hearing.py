@@ -1,0 +1,107 @@
+"""What Kubernetes says of our own pods → reports on their tasks."""
+
+from collections.abc import Callable
+from math import inf
+from signal import SIGTERM
+from time import monotonic
+
+from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.ends import Ends
+from allotment.backends.kubernetes.fence import Fence
+from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.record import Launched
+from allotment.backends.kubernetes.status import Told, is_over, may_run, report
+from allotment.backends.kubernetes.tasks import Tasks
+from allotment.model.diagnosis import Exit
+from allotment.model.ids import TaskKey
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.ports import Report
+
+
+class Hearing:
+    """Tells `sink` what becomes of tasks."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tasks: Tasks,
+        ends: Ends,
+        fence: Fence,
+        sink: Callable[[Report], None],
+    ) -> None:
+        self._cluster, self._tasks = cluster, tasks
+        self._ends, self._fence, self._sink = ends, fence, sink
+
+    def on_pod(self, pod: Pod, is_gone: bool) -> None:
+        """Hear of a pod of ours that changed."""
+        key = self._tasks.keys.get(pod.metadata.uid)
+        if key is None:
+            return
+        if is_gone:
+            self.gone(key, pod)
+        else:
+            self.hear(key, pod)
+
+    def hear_now(self, key: TaskKey, record: Launched) -> None:
+        """Hear what is known by now of a task's pod."""
+        if (pod := self._cluster.pods.get(record.uid)) is not None:
+            self.hear(key, pod)
+
+    def hear(self, key: TaskKey, pod: Pod) -> None:
+        """Hear how a task's pod is."""
+        record = self._tasks.live.get(key)
+        if record is None or key in self._tasks.ending:
+            return
+        told = self._read(key, record, pod)
+        if told is None:
+            return
+        self._tasks.waits.pop(key, None)
+        self._ends.outputs.follow(key, record)
+        known = self._tasks.told
+        if told.seen is Seen.ENDED and told.exit is not None:
+            if told.pid and known.get(key, Seen.READY) is Seen.READY:  # short, so not seen
+                self._sink(TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name))
+            known[key] = Seen.ENDED
+            self._ends.end(key, told.exit, pod=pod)
+        elif known.get(key) is not told.seen:
+            known[key] = told.seen
+            self._sink(told)
+
+    def gone(self, key: TaskKey, pod: Pod | None) -> None:
+        """Hear that a pod is not there any more: whether its task has ended depends."""
+        record = self._tasks.live.get(key)
+        if record is None or key in self._tasks.ending or key in self._tasks.taken:
+            return
+        if pod is not None and is_over(pod):
+            self.hear(key, pod)
+            return
+        # Its binding may not be kept yet, or was not answered.
+        is_bound = record.is_bound or (pod is not None and bool(pod.spec.node_name))
+        gone_at = -inf
+        if pod is None or may_run(pod):
+            gone_at = self._tasks.gone_at.setdefault(key, monotonic())
+        if is_bound and not self._fence.is_over(record, gone_at):
+            self._tasks.fenced.setdefault(key, pod)
+            return
+        if record.is_stopped:
+            exit_ = Exit(signal=SIGTERM)
+        else:
+            why = "its pod is gone from Kubernetes: somebody deleted it, or its node is gone"
+            exit_ = Exit(lost=True, platform_error=why)
+        self._ends.end(key, exit_, pod=pod)
+
+    def state_of(self, key: TaskKey, record: Launched) -> TaskReport:
+        """Return how a task is that has a pod and was not heard to end."""
+        pod = self._cluster.pods.get(record.uid)
+        if not record.is_bound:  # where it waits in itself, it is launched again
+            seen = Seen.UNKNOWN if record.is_held else Seen.READY
+            return TaskReport(key, seen, engine_job=record.name)
+        told = self._read(key, record, pod) if pod is not None else None
+        if told is None or told.seen is Seen.ENDED:  # its output comes first
+            return TaskReport(key, Seen.UNKNOWN, engine_job=record.name)
+        return told
+
+    def _read(self, key: TaskKey, record: Launched, pod: Pod) -> TaskReport | None:
+        node = self._cluster.nodes.get(record.node)
+        told = Told(record.is_stopped, record.boot, record.is_held, record.fence_ms > 0)
+        return report(key, pod, told, node)

@@ -1,0 +1,83 @@
+"""What is new of a cluster's nodes → reports, and the nodes that are found."""
+
+from collections.abc import Callable, Sequence
+
+from allotment.backends.kubernetes.cluster import Cluster, News
+from allotment.backends.kubernetes.discover import is_silent, joined, others_of, report_of
+from allotment.backends.kubernetes.objects import KubeNode
+from allotment.backends.kubernetes.silent_nodes import SilentNodes
+from allotment.model.cluster import Node
+from allotment.model.ids import NodeId
+from allotment.model.others import Others
+from allotment.model.reports import NodeReport, OthersReport
+from allotment.service.ports import Report
+
+At = tuple[NodeId, str]
+"""Id and name of a node: the id of one that left is given again."""
+
+
+class NodeNews:
+    """Tells `sink` of the nodes in force, which are `nodes`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        silent: SilentNodes,
+        nodes: Callable[[], Sequence[Node]],
+        sink: Callable[[Report], None],
+    ) -> None:
+        self._cluster, self._silent = cluster, silent
+        self._nodes, self._sink = nodes, sink
+        self.found: tuple[Node, ...] = ()
+        self._told: dict[At, NodeReport] = {}
+        self._told_others: dict[At, Others] = {}
+        self._looked_at: tuple[Node, ...] = ()
+        """The nodes in force of which all is told that is known."""
+
+    @property
+    def is_anew(self) -> bool:
+        """Whether other nodes are in force than were told of."""
+        return tuple(self._nodes()) != self._looked_at
+
+    def look(self) -> None:
+        """Report what is new of nodes: all of it where other nodes are in force than before."""
+        if not self._cluster.nodes_known or self._cluster.node_watch.refused:
+            return
+        nodes = tuple(self._nodes())
+        news, self._cluster.news = self._cluster.news, News()
+        is_anew = nodes != self._looked_at
+        if news.nodes or is_anew:
+            found = joined(nodes, list(self._cluster.nodes.values()))
+            if found != self.found:
+                self.found = found
+        if is_anew:
+            self._forget_all_but({(node.id, node.name) for node in nodes})
+        self._looked_at = nodes
+        for node in nodes:
+            if is_anew or node.name in news.nodes or node.name in news.use:
+                self._tell_of(node)
+
+    def tell_closed_again(self) -> None:
+        """Tell once more of nodes that were closed, as one of them may not be any more."""
+        self._told = {at: told for at, told in self._told.items() if not told.closed}
+        self._looked_at = ()
+
+    def _forget_all_but(self, there: set[At]) -> None:
+        self._told = {at: told for at, told in self._told.items() if at in there}
+        self._told_others = {at: told for at, told in self._told_others.items() if at in there}
+
+    def _tell_of(self, node: Node) -> None:
+        found = self._cluster.nodes.get(node.name)
+        self._silent.note(node.name, is_silent=found is not None and is_silent(found))
+        told = report_of(node, found)
+        if self._told.get((node.id, node.name)) != told:
+            self._told[node.id, node.name] = told
+            self._sink(told)
+        if found is not None:
+            self._tell_others(node, found)
+
+    def _tell_others(self, node: Node, found: KubeNode) -> None:
+        others = others_of(node, found, self._cluster.others_on(node.name))
+        if self._told_others.get((node.id, node.name)) != others:
+            self._told_others[node.id, node.name] = others
+            self._sink(OthersReport(node.id, others))

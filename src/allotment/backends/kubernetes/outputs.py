@@ -1,0 +1,72 @@
+"""The output of tasks: followed while their pods are there, kept, and read."""
+
+import asyncio
+import contextlib
+
+from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.logs import FILE, Follower
+from allotment.backends.kubernetes.record import Launched, Records
+from allotment.model.errors import BackendError
+from allotment.model.ids import TaskKey
+from allotment.service.ports import LogChunk
+
+LAST_S = 15.0
+"""How long the end of a task waits for the last of its output."""
+STREAMS = ("stdout", "stderr")
+
+
+class Outputs:
+    """Has one follower for each task whose pod was heard of."""
+
+    def __init__(self, client: Client, records: Records) -> None:
+        self._client, self._records = client, records
+        self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
+
+    def follow(self, key: TaskKey, record: Launched) -> None:
+        """Follow what a task writes, unless that is done already."""
+        if key not in self._follows:
+            folder, most = self._records.folder(key), record.log_bytes
+            follower = Follower(self._client, record.name, folder, most)
+            self._follows[key] = (follower, asyncio.create_task(follower.run()))
+
+    async def finish(self, key: TaskKey) -> int:
+        """Wait for the last that a task wrote; return how many bytes of it were not kept."""
+        follow = self._follows.get(key)
+        if follow is None:
+            return 0
+        follower, running = follow
+        follower.is_over = True
+        await asyncio.wait({running}, timeout=LAST_S)
+        return follower.dropped
+
+    def add_words(self, key: TaskKey, words: str) -> None:
+        """Keep what Kubernetes says of an end, where it can be: the end counts more."""
+        with contextlib.suppress(OSError):
+            (self._records.folder(key) / "stderr.log").write_text(f"{words}\n")
+
+    def drop(self, key: TaskKey) -> None:
+        """Follow a task no more."""
+        follow = self._follows.pop(key, None)
+        if follow is not None:
+            follow[1].cancel()
+
+    def read(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
+        """Return a part of what a task wrote. Raises BackendError."""
+        if stream not in STREAMS:
+            raise BackendError(f"there is no stream {stream!r}; there are stdout and stderr")
+        path = self._records.folder(key) / (FILE if stream == "stdout" else "stderr.log")
+        try:
+            with path.open("rb") as file:
+                end = file.seek(0, 2)
+                at = max(0, end + offset) if offset < 0 else offset
+                file.seek(at)
+                data = file.read(size)
+        except FileNotFoundError:
+            return LogChunk(b"", max(offset, 0))
+        return LogChunk(data, at + len(data))
+
+    async def close(self) -> None:
+        running = [task for _, task in self._follows.values()]
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,19 @@
+"""The cluster of one engine, and how it is asked."""
+
+from typing import NamedTuple
+
+from allotment.backends.contact import Contact
+from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.cluster import Cluster
+from allotment.model.engines import EngineSetup
+
+
+class Site(NamedTuple):
+    """What all parts of the backend share."""
+
+    setup: EngineSetup
+    prefix: str
+    """What the names of our pods begin with."""
+    client: Client
+    contact: Contact
+    cluster: Cluster

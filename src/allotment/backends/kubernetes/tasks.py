@@ -1,0 +1,95 @@
+"""Our own tasks: what is kept of each, and what was heard of it since the start."""
+
+import asyncio
+from time import monotonic
+
+from allotment.backends.kubernetes.client import LATE_S
+from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.record import Launched, Records
+from allotment.model.errors import BackendError, EngineAway
+from allotment.model.ids import JobId, TaskKey
+from allotment.model.reports import Seen
+
+
+class Tasks:
+    """What is known of tasks whose pods are ours. Those that are live have not ended, as far
+    as was heard."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self._began = monotonic()
+        self.live: dict[TaskKey, Launched] = {}
+        self.keys: dict[str, TaskKey] = {}
+        """Of live tasks, by the uid of their pods."""
+        self.told: dict[TaskKey, Seen] = {}
+        self.waits: dict[TaskKey, float] = {}
+        """Since when a bound task has not begun."""
+        self.overdue: dict[TaskKey, float] = {}
+        """When a task that got another signal than TERM is to be ended."""
+        self.fenced: dict[TaskKey, Pod | None] = {}
+        """Tasks whose pods are gone, on nodes of which nobody knows what they do."""
+        self.gone_at: dict[TaskKey, float] = {}
+        """When we heard that a pod is gone of which nobody said that it had ended."""
+        self.taken: set[TaskKey] = set()
+        """Tasks whose pods we take back just now: that one is gone is no news."""
+        self.asked_at: dict[TaskKey, float] = {}
+        """When a pod was asked for that runs once it is made, and nothing was answered."""
+        self.ending: dict[TaskKey, asyncio.Task[None]] = {}
+        """Tasks whose end was heard, and is not told yet."""
+        self.over: dict[JobId, set[TaskKey]] = {}
+        """Tasks that ended since the start, of jobs that are not forgotten."""
+
+    def record(self, key: TaskKey) -> Launched | None:
+        """Return what is known of a task; None for nothing. Raises BackendError."""
+        return self.live.get(key) or self._records.read(key)
+
+    def has_ended(self, key: TaskKey) -> bool:
+        """Whether a task's end was kept, or is about to be, while we run."""
+        return key in self.ending or key in self.over.get(key.job, ())
+
+    def adopt(self, key: TaskKey, record: Launched) -> None:
+        """Hear of a task's pod from now on."""
+        self.live[key] = record
+        if record.uid:
+            self.keys[record.uid] = key
+
+    async def keep_new(self, key: TaskKey, record: Launched) -> None:
+        """Keep what is known of a task before its pod is asked for. Raises BackendError."""
+        await self._records.keep(key, record)
+
+    async def keep(self, key: TaskKey, record: Launched) -> None:
+        """Keep what became of a task. Raises EngineAway, as its pod is there: try again.
+
+        An end that was heard meanwhile stays.
+        """
+        if record.exit is None and self.has_ended(key):
+            return
+        try:
+            await self._records.keep(key, record)
+        except BackendError as error:
+            raise EngineAway(str(error)) from error
+        known = self.live.get(key)
+        if known is not None and (known.exit is None or record.exit is not None):
+            self.live[key] = record
+
+    def note_placed(self, key: TaskKey) -> None:
+        """Note that a task is on its node, and is yet to begin."""
+        self.waits.setdefault(key, monotonic())
+
+    def need_answer(self, key: TaskKey, record: Launched) -> None:
+        """Raise EngineAway while a pod that runs once it is made may still be made."""
+        if record.at_once and monotonic() - self.asked_at.get(key, self._began) < LATE_S:
+            raise EngineAway(
+                f"pod {record.name} was asked for, and may still be made: nothing was answered"
+            )
+
+    def part(self, key: TaskKey) -> None:
+        """Hear of a task no more."""
+        record = self.live.pop(key, None)
+        if record is not None:
+            self.keys.pop(record.uid, None)
+        for known in (
+            self.told, self.waits, self.overdue, self.fenced, self.gone_at, self.ending,
+            self.asked_at,
+        ):  # fmt: skip
+            known.pop(key, None)
