@@ -37,6 +37,7 @@ nightly: setup ## At length: cells, races, kills of the service, mutants of the 
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
+	@scripts/mlflow && $(BIN)/python -m pytest tests/integration/mlflow
 	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
 

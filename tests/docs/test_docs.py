@@ -18,7 +18,9 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import GIB, Instant, Millis
 from allotment.model.reasons import Reason
 from allotment.model.spec import ArraySlice, Checkpoint, Dialect, JobSpec, Port, TaskRole
+from allotment.model.tracking import MlflowSetup
 from allotment.service.launch import Account, Folders, task_env
+from allotment.service.tracking.variables import variables_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -177,7 +179,8 @@ def environment(dialect: Dialect, index: int) -> dict[str, str]:
         attempts=[attempt], checkpoint=CheckpointRecord("/c", Instant(1), AttemptNo(1)),
     )  # fmt: skip
     nodes = {NodeId(0): Node(NodeId(0), "n", 1000, GIB, 0, nics=(Nic("mlx5_0", (0,)),))}
-    return task_env(job, TaskIndex(index), nodes, Folders("/state"), Account("me", "/home/me"))
+    account, tracked = Account("me", "/home/me"), variables_of(job, MlflowSetup("u"), "run")
+    return task_env(job, TaskIndex(index), nodes, Folders("/state"), account, tracked)
 
 
 # ── metrics ─────────────────────────────────────────────────────────────────────────────

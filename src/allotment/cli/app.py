@@ -67,6 +67,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "image": ("image", CLUSTER),
     "env": ("env", CLUSTER),
     "data": ("data", CLUSTER),
+    "models": ("models", CLUSTER),
     "reservations": ("reservations", CLUSTER),
     "reserve": ("reservations", CLUSTER),
     "unreserve": ("reservations", CLUSTER),

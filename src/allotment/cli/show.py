@@ -24,11 +24,13 @@ from allotment.cli.words import (
 )
 from allotment.client import Client
 from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
-from allotment.service.views import CheckpointView, JobView, ProgressView
+from allotment.service.views import CheckpointView, JobView, ProgressView, RunView
 
 PRIVATE = "what it runs and writes is shown to its owner and the administrator"
 SHORT = 12
 """Digits of a digest."""
+MOST_RUNS = 5
+"""Runs in MLflow that are shown; `--json` has them all."""
 WIDEST_COMMAND = 300
 """A longer command is cut; `--json` has it whole."""
 
@@ -131,9 +133,15 @@ def _summary(job: JobView, now: int) -> list[str]:
     lines += _world(job)
     if job.evictions or job.used_retries or job.platform_retries or job.lost_ms >= SECOND:
         lines.append(_fact("setbacks", _setbacks(job)))
+    lines += [_fact("mlflow", _run(run)) for run in job.runs[:MOST_RUNS]]
     if job.attempts and job.output_dir:
         lines.append(_fact("outputs", job.output_dir))
     return lines
+
+
+def _run(run: RunView) -> str:
+    """Write a run in MLflow: its page, and what of it is not as usual."""
+    return f"{harmless(run.url)} (attempt {run.attempt}, {plain(run.status.lower())})"
 
 
 def _times(job: JobView, now: int) -> str:

@@ -48,6 +48,7 @@ from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.selector import Chosen, Selector, Steered, Verb, Wish
 from allotment.service.statistics_view import Statistics
 from allotment.service.sweep_view import SweepRow, SweepView
+from allotment.service.tracking.view import ModelRows
 from allotment.service.usage_view import UsageReport
 from allotment.service.views import (
     EventView,
@@ -512,6 +513,10 @@ class Client:
     def remove_image(self, image: str) -> None:
         """Remove an image from the store, unless a task uses it. For the administrator."""
         self._send("POST", "/v1/images:remove", {"image": image})
+
+    def models(self) -> ModelRows:
+        """List the models registered in the cluster's MLflow, and the job that made each."""
+        return decode(self._get("/v1/models"), ModelRows)
 
     def environments(self) -> list[EnvironmentRow]:
         """List the environments on the machine that your jobs asked for."""

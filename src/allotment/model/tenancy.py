@@ -12,6 +12,7 @@ from allotment.model.engines import EngineSetup
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
 from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources, WallTime
 from allotment.model.spec import GiveWay
+from allotment.model.tracking import MlflowSetup
 
 
 class QueueOrder(StrEnum):
@@ -306,3 +307,5 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     visibility: Visibility = Visibility.PRIVATE
     engines: tuple[EngineSetup, ...] = ()
     """What runs the nodes; empty where the service was started with its only one."""
+    mlflow: MlflowSetup | None = None
+    """Where experiments are tracked; None where nowhere."""

@@ -24,6 +24,7 @@ from allotment.service.job_folders import size_files, wanted_for
 from allotment.service.launch import Account, gang_launch, offered_launch
 from allotment.service.ports import Backend, GangLaunch, NodeClosing, Refused
 from allotment.service.telemetry import Telemetry
+from allotment.service.tracking.tracking import Tracking
 from allotment.service.withheld import failed_for_secrets
 from allotment.service.workspace import Workspace
 from allotment.service.workspaces import Workspaces
@@ -42,7 +43,7 @@ Lane = JobId | tuple[str, NodeId]
 class Dispatcher:
     """One lane a job, and one a node: effects on different ones do not wait for each other."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a launch needs
         self,
         state: State,
         backend: Backend,
@@ -50,6 +51,7 @@ class Dispatcher:
         telemetry: Telemetry,
         report: Callable[[TaskReport], None],
         uses: DataUses,
+        tracking: Tracking,
     ) -> None:
         self.state = state
         self._backend = backend
@@ -65,6 +67,7 @@ class Dispatcher:
         self._accounts = HostAccounts()
         self._layouts = Layouts(workspaces.own)
         self._uses = uses
+        self._tracking = tracking
         self.environments = Environments(state, workspaces.own.folders.root, backend)
 
     def send(self, effects: Iterable[f.AnyEffect]) -> None:
@@ -245,6 +248,7 @@ class Dispatcher:
             at_barrier=order.at_barrier,
             phases=phases,
             data=data,
+            tracked=self._tracking.variables(job),
         )
         return await self._start(gang, is_wanted)
 

@@ -109,8 +109,12 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     at_barrier: bool,
     phases: tuple[Phase, ...] = (),
     data: tuple[DataMount, ...] = (),
+    tracked: Mapping[str, str] = {},
 ) -> GangLaunch:
-    """Return the request to start some tasks of the present attempt, or all of them."""
+    """Return the request to start some tasks of the present attempt, or all of them.
+
+    `tracked` are the variables that say where its experiments are tracked.
+    """
     attempt = job.attempts[-1]
     spec = job.running_as
     output = folders.output(job.id, spec, attempt.no)
@@ -119,7 +123,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
     code = folders.code(job.id, attempt.no) if spec.code is not None else ""
     begins_in = str(PurePosixPath(code, spec.workdir)) if code else spec.workdir
     return GangLaunch(
-        tasks=tuple(_task_launch(job, key, nodes, folders, account) for key in keys),
+        tasks=tuple(_task_launch(job, key, nodes, folders, account, tracked) for key in keys),
         workdir=begins_in or spec.code_dir or output,
         identity=account.identity,
         read_only=tuple(
@@ -174,7 +178,12 @@ def image_wish(spec: JobSpec, account: Account, begins_in: str = "") -> ImageWis
 
 
 def _task_launch(
-    job: JobRecord, key: TaskKey, nodes: Nodes, folders: Folders, account: Account
+    job: JobRecord,
+    key: TaskKey,
+    nodes: Nodes,
+    folders: Folders,
+    account: Account,
+    tracked: Mapping[str, str],
 ) -> TaskLaunch:
     attempt, spec = job.attempts[-1], job.running_as
     role, number = spec.role_of(key.index)
@@ -184,7 +193,7 @@ def _task_launch(
         name=f"{role.name}.{number}",
         binding=binding_of(attempt.slots[key.index], nodes),
         argv=_argv(spec, role, key.index, batch_argv(folders.root, own)),
-        env=tuple(sorted(task_env(job, key.index, nodes, folders, account).items())),
+        env=tuple(sorted(task_env(job, key.index, nodes, folders, account, tracked).items())),
         resources=role.resources,
     )
 
@@ -224,7 +233,12 @@ def argv_of(role: TaskRole) -> tuple[str, ...]:
 
 
 def task_env(
-    job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders, account: Account
+    job: JobRecord,
+    index: TaskIndex,
+    nodes: Nodes,
+    folders: Folders,
+    account: Account,
+    tracked: Mapping[str, str] = {},
 ) -> Env:
     """Return the whole environment of a task. The user's variables win, except over ALLOT_*."""
     attempt = job.attempts[-1]
@@ -243,6 +257,7 @@ def task_env(
         **(_tf_config(spec, attempt, index, nodes) if has_tf_roles(spec) else {}),
         **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
         **operator_env(job, index, nodes, folders.hostfile(job.id, attempt.no)),
+        **tracked,
         **dict(spec.env),
         **dict(spec.secrets),
         **_of_packages(spec, folders),

@@ -40,6 +40,8 @@ from allotment.service.progress import LOOK_EVERY_S as PROGRESS_LOOK_S
 from allotment.service.progress import TRIALS_EVERY_S, ProgressWatch, metric_of
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
+from allotment.service.tracking.ports import Tracker
+from allotment.service.tracking.tracking import Tracking
 from allotment.service.wall import moved
 from allotment.service.workspaces import Workspaces
 
@@ -61,7 +63,13 @@ class Pipeline:
     """Drives the engine."""
 
     def __init__(
-        self, engine: Engine, store: Store, backend: Backend, clock: Clock, own: HostWorkspace
+        self,
+        engine: Engine,
+        store: Store,
+        backend: Backend,
+        clock: Clock,
+        own: HostWorkspace,
+        tracker: Tracker | None = None,
     ) -> None:
         """Make it; `own` has the files of jobs that run where the service's disk is seen."""
         self.engine = engine
@@ -73,8 +81,15 @@ class Pipeline:
         self.committer = Committer(store, self.telemetry, self._release)
         self.datasets = Datasets(engine.state, own.folders.root, self.command)
         self.uses = DataUses(engine.state, self.datasets.names, self.datasets.store, backend)
+        self.tracking = Tracking(engine.state, tracker, clock.wall)
         self.dispatcher = Dispatcher(
-            engine.state, backend, workspaces, self.telemetry, self.hear, self.uses
+            engine.state,
+            backend,
+            workspaces,
+            self.telemetry,
+            self.hear,
+            self.uses,
+            self.tracking,
         )
         self.checkpoints = CheckpointWatch(workspaces, engine.state.wall)
         self.progress = ProgressWatch(workspaces, engine.state.wall)

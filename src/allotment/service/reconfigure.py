@@ -210,6 +210,9 @@ def _limits(old: Config, new: Config) -> list[ConfigChange]:
         found.append(ConfigChange("~", "default_tenant", f"{then} → {now}"))
     if old.visibility is not new.visibility:
         found.append(ConfigChange("~", "visibility", f"{old.visibility} → {new.visibility}"))
+    if old.mlflow != new.mlflow:
+        was, becomes = (each.address if each else "none" for each in (old.mlflow, new.mlflow))
+        found.append(ConfigChange("~", "mlflow", f"{was} → {becomes}"))
     if old.share is not new.share:
         found.append(ConfigChange("~", "share", f"{old.share} → {new.share}"))
     return found

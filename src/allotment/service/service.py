@@ -13,6 +13,7 @@ import msgspec
 from allotment.core.policies import Policies
 from allotment.engine.again import not_of_others
 from allotment.engine.engine import Engine
+from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import events as e
@@ -89,6 +90,9 @@ from allotment.service.silences import Silences
 from allotment.service.steering import Steering
 from allotment.service.sweeping import Sweeping, with_seed
 from allotment.service.threads import Threads
+from allotment.service.tracking import tracking
+from allotment.service.tracking.ports import Tracker
+from allotment.service.tracking.view import ModelRows
 from allotment.service.turns import Turns
 from allotment.service.wall import moved
 from allotment.service.why import why
@@ -120,6 +124,7 @@ class Service:
         version: str,
         config_files: ConfigFiles,
         forecast: Forecast | None = None,
+        tracker: Tracker | None = None,
     ) -> None:
         engine = Engine(State(policies), port_is_free)
         load(engine, store)
@@ -133,7 +138,7 @@ class Service:
         self._started_at = clock.now()
         own = HostWorkspace(state_dir)
         self.folders = own.folders
-        self.pipeline = Pipeline(engine, store, backend, clock, own)
+        self.pipeline = Pipeline(engine, store, backend, clock, own, tracker)
         self.reconfiguring = Reconfiguring(self.pipeline, config_files)
         self._joining = Joining(self.pipeline, backend, self.reconfiguring)
         self._reserving = FoundReservations(self.pipeline, backend)
@@ -157,7 +162,8 @@ class Service:
         )
         self.estimating = Estimating(self.pipeline, self._archive, forecast)
         self._depending = Depending(self.state, self.finding, self._archive)
-        self._live_use = LiveUse(self.state, backend, self.pipeline.progress.of)
+        self._tracking = self.pipeline.tracking
+        self._live_use = LiveUse(self.state, backend, self._progress)
         self._paths = PathCheck(state_dir, self.pipeline.workspaces.is_seen)
         self.images = Images(backend)
         self.code = Code(
@@ -221,6 +227,8 @@ class Service:
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
                 (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
                 (self.datasets.sweep, DATA_SWEEP_EVERY_S, "datasets"),
+                (self._tracking.keep, tracking.KEEP_EVERY_S, "MLflow"),
+                (self._tracking.look, tracking.LOOK_EVERY_S, "runs in MLflow"),
             )
         ]
         self.ready = True
@@ -246,6 +254,7 @@ class Service:
         for looking in self._looking:
             looking.cancel()
         await asyncio.gather(*self._looking, return_exceptions=True)
+        self._tracking.close()
         await self.environments.close()
         await self._backend.close()
         await self.pipeline.stop()
@@ -452,12 +461,28 @@ class Service:
             view,
             row=self._silences.on_row(view.row),
             warnings=(*view.warnings, *workspace.warnings_of(record.id)),
-            progress=self.pipeline.progress.of(record),
+            progress=self._progress(record),
             lost=self.sweeping.lost(record),
         )
         if inside:
             return view
         return job_for_others(view, self._write_spec(spec_for_others(record.spec)))
+
+    def _progress(self, job: JobRecord) -> v.ProgressView | None:
+        """Return what a job told of its progress: in its file, or else in MLflow."""
+        return self.pipeline.progress.of(job) or self._tracking.progress(job)
+
+    async def job_with_runs(self, job: JobId, actor: Actor) -> v.JobView:
+        """Return one job, and the runs that it made in MLflow. Raises Rejected."""
+        view = self.job(job, actor)
+        if view.private:
+            return view
+        runs = await self._tracking.runs(self.finding.record(job))
+        return msgspec.structs.replace(view, runs=runs)
+
+    async def models(self, actor: Actor) -> ModelRows:
+        """Return the models registered in MLflow, and which job made each. Raises Rejected."""
+        return await self._tracking.models(self.finding, actor)
 
     def spec_of(self, job: JobId, actor: Actor) -> JobSpec:
         """Return a job's spec, secrets included.

@@ -136,6 +136,16 @@ class ProgressView(msgspec.Struct, frozen=True):
     """Other numbers, by names of its own; none for users who may not see inside the job."""
 
 
+class RunView(msgspec.Struct, frozen=True):
+    """A run that a job made in MLflow, as MLflow says it."""
+
+    run: str
+    attempt: int
+    status: str
+    url: str
+    """Its page."""
+
+
 class JobView(msgspec.Struct, frozen=True):
     """Everything about one job: `allot show`."""
 
@@ -162,6 +172,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Of the attempt that runs, if it tells of any."""
     lost: str = ""
     """Of a trial that its sweep stopped: where it stood, such as `5th of 9 at rung 1`."""
+    runs: tuple[RunView, ...] = ()
+    """Those that it made in MLflow, the newest first."""
 
     @property
     def id(self) -> JobId:

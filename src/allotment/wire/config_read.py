@@ -30,6 +30,7 @@ from allotment.wire.config_shape import (
 )
 from allotment.wire.config_share import over_capacity, share_of
 from allotment.wire.dated_read import ReadChanges, changes_of
+from allotment.wire.mlflow_shape import mlflow_of
 from allotment.wire.preempt_rules import PreemptRulesShape, with_rules
 from allotment.wire.problems import (
     Finding,
@@ -105,6 +106,7 @@ def assembled(
         tuple(dated.changes),
         visibility=shape.visibility,
         engines=engines_of(shape),
+        mlflow=mlflow_of(shape.mlflow),
     )
     return config, found, doubtful
 

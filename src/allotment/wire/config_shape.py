@@ -39,6 +39,7 @@ from allotment.wire.fields import (
     Word,
 )
 from allotment.wire.job_shape import Shape, form_of
+from allotment.wire.mlflow_shape import MlflowShape
 from allotment.wire.preempt_rules import PreemptRulesShape
 from allotment.wire.problems import LIST_FORM, MAP_FORM
 from allotment.wire.queue_shape import (
@@ -583,3 +584,6 @@ class ConfigShape(Shape):
     share: Share = ShareBy.FIRST_COME
     visibility: Annotated[Visibility, PlainValidator(read_visibility)] = Visibility.PRIVATE
     limits: LimitsShape = Field(default=LimitsShape(), examples=["{task_log: 64MiB}"])
+    mlflow: MlflowShape | None = Field(
+        default=None, examples=["{url: https://mlflow.example.org}", "{start: true}"]
+    )

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -111,6 +112,24 @@ class Engines(msgspec.Struct, frozen=True):
                     message = "no engine here can suspend a job such that others get its GPUs"
                     yield Problem(message, place, hint="requeue")
         yield from _small_cells(config)
+        yield from self._unreached(config)
+
+    def _unreached(self, config: Config) -> Iterator[Problem]:
+        """Find an MLflow that jobs elsewhere would look for on their own machines."""
+        setup = config.mlflow
+        host = urlsplit(setup.address).hostname or "" if setup is not None else ""
+        if setup is None or not (
+            host == "localhost" or host.startswith("127.") or host == "::1"
+        ):
+            return
+        far = next((each for each in self.setups if each.type is not EngineType.LOCAL), None)
+        if far is not None:
+            named = f"engine {far.name}" if far.name != SOLE else "the nodes"
+            yield Problem(
+                f"jobs on {named} do not reach {setup.address}, which is this machine's own",
+                "mlflow.url" if setup.url else "mlflow.start",
+                hint="start MLflow yourself, and name it: url: http://HOST:PORT",
+            )
 
     def backend(self, device_files: DeviceFiles, config: Callable[[], Config]) -> Backend:
         """Return what runs tasks: the only engine, or a router to all of them."""

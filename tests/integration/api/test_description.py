@@ -116,6 +116,7 @@ STORY: list[tuple[str, str, object]] = [
     ("GET", "/v1/objectives?since=9&until=1", None),
     ("GET", "/v1/fairness", None),
     ("GET", "/v1/usage/now", None),
+    ("GET", "/v1/models", None),
     ("GET", "/v1/images", None),
     ("GET", "/v1/images:inspect?image=busybox", None),
     ("POST", "/v1/images:warm", {"image": "busybox"}),

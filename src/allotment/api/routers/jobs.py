@@ -90,7 +90,7 @@ async def find_submission(
 @router.get("/v1/jobs/{ref}", responses=returns(JobView), response_class=Returns)
 async def show_job(job: Job, service: TheService, caller: Caller) -> Response:
     """Return everything about one job."""
-    return reply(service.shown(service.job(job, caller)))
+    return reply(service.shown(await service.job_with_runs(job, caller)))
 
 
 @router.get("/v1/jobs/{ref}/why", responses=returns(Blocked | None), response_class=Returns)

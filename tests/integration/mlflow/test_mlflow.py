@@ -1,0 +1,189 @@
+"""Jobs that log to a real MLflow, which a real service starts."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allotment.backends.mlflow.server import RUNNER
+from allotment.client import Client
+from tests.support import mlflow
+from tests.support.cluster import RealCluster, a_real_cluster, gone, until
+from tests.support.patience import PATIENCE_S
+
+pytestmark = mlflow.MARKS
+
+TRAIN = """\
+import mlflow, os, pathlib, sys
+mlflow.set_experiment(sys.argv[1])
+run = mlflow.start_run(run_id=os.environ.get("ALLOT_MLFLOW_LAST_RUN"))
+for step in range(1, 6):
+    mlflow.log_metric("loss", 1 / step, step=step)
+mlflow.log_metric("system/cpu", 50.0, step=1000)
+class Model(mlflow.pyfunc.PythonModel):
+    def predict(self, model_input: list[str]) -> list[str]:
+        return model_input
+if sys.argv[2] == "model":
+    client = mlflow.MlflowClient()
+    client.create_registered_model("resnet")
+    client.create_model_version("resnet", run.info.artifact_uri, run.info.run_id)
+print("run", run.info.run_id, flush=True)
+pathlib.Path(sys.argv[3], "waits").touch()
+while not pathlib.Path(sys.argv[3], "go").exists():
+    pass
+"""
+
+
+class WithMlflow(RealCluster):
+    """A service that starts MLflow."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        super().__init__(folder / "state", "")
+        self.port, self.meet = port, folder / "meet"
+        (folder / "state").mkdir()
+        self.meet.mkdir()
+        program = mlflow.program()
+        self.python = program.with_name("python")
+        (folder / "train.py").write_text(TRAIN)
+        self.train = folder / "train.py"
+        self.config.write_text(
+            f"mlflow: {{start: true, port: {port}, program: {program}}}\n"
+            "nodes: [{name: n, cpu: 4, memory: 8GiB}]\ntenants: {vision: }\n"
+        )
+
+    @property
+    def server(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def job(self, *words: str, **more: Any) -> int:
+        command = f"exec {self.python} {self.train} {' '.join(words)} {self.meet}"
+        need = {"cpu": 1, "memory": "2GiB"}
+        data = {"name": "train", "tenant": "vision", "command": command, "resources": need}
+        return self.submit({**data, **more})
+
+    def pids(self) -> list[int]:
+        """Give the processes of the server, those that end it among them."""
+        home = (self.state / "mlflow").resolve()
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdecimal() and (entry / "cwd").readlink() == home:
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+        return found
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[WithMlflow]:
+    mlflow.program()
+    with tempfile.TemporaryDirectory(prefix="allot-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        made = WithMlflow(folder, mlflow.free_port())
+        made.up()
+        try:
+            until(lambda: mlflow.answers(made.server), "MLflow", 4 * PATIENCE_S)
+            yield made
+        finally:
+            made.down()
+            until(lambda: not made.pids(), "MLflow to be gone")
+
+
+def test_a_run_says_which_job_made_it_and_what_it_logs_is_progress(cluster: WithMlflow) -> None:
+    job = cluster.job("pictures", "model")
+
+    def shown() -> dict[str, Any]:
+        return cluster.get(f"/v1/jobs/{job}")
+
+    until((cluster.meet / "waits").exists, "the job to have logged", 2 * PATIENCE_S)
+    until(lambda: shown()["progress"] is not None, "its progress")
+    progress = shown()["progress"]
+    assert progress["step"] == 5
+    assert progress["metrics"] == {"loss": pytest.approx(0.2)}
+    (run,) = shown()["runs"]
+    assert run["run"] in cluster.allot("logs", str(job)).stdout
+    assert (run["attempt"], run["status"]) == (1, "RUNNING")
+    assert run["url"].startswith(f"{cluster.server}/#/experiments/")
+    page = cluster.allot("show", str(job)).stdout
+    assert f"{run['url']} (attempt 1, running)" in page
+    assert "loss" in page
+    (cluster.meet / "go").touch()
+    cluster.wait_for(job, "succeeded")
+
+    with Client(state=str(cluster.state)) as client:
+        (model,) = client.models().items
+        assert (model.name, model.version, model.job, model.tenant) == (
+            "resnet", "1", job, "vision",
+        )  # fmt: skip
+        assert client.job(job).runs[0].run == run["run"]
+    listed = cluster.allot("models").stdout
+    assert "resnet" in listed
+    assert "train" in listed
+    status, raw = cluster.ask("GET", "/v1/models")
+    assert (status, raw["server"]) == (200, cluster.server)
+
+
+def test_a_service_that_starts_again_finds_the_runs_of_before(cluster: WithMlflow) -> None:
+    job = json.loads(cluster.allot("models", "--json").stdout)["items"][0]["job"]
+    before = cluster.get(f"/v1/jobs/{job}")["runs"]
+    pids = cluster.pids()
+    assert pids
+    cluster.kill()
+    until(lambda: all(map(gone, pids)), "MLflow to end with its service")
+    cluster.up()
+    until(lambda: mlflow.answers(cluster.server), "MLflow", 4 * PATIENCE_S)
+    until(lambda: bool(cluster.get(f"/v1/jobs/{job}")["runs"]), "its runs", 2 * PATIENCE_S)
+    after = cluster.get(f"/v1/jobs/{job}")["runs"]
+    assert [run["run"] for run in after] == [run["run"] for run in before]
+    assert after[0]["status"] == "FINISHED"
+
+
+@pytest.mark.needs_root
+def test_it_is_not_roots_and_nobody_elses(cluster: WithMlflow) -> None:
+    pids = cluster.pids()
+    assert pids
+    for pid in pids:
+        status = Path(f"/proc/{pid}/status").read_text()
+        line = next(each for each in status.splitlines() if each.startswith("Uid:"))
+        assert line.split()[1:] == [str(RUNNER)] * 4
+    home = (cluster.state / "mlflow").stat()
+    assert (home.st_uid, home.st_mode & 0o777) == (RUNNER, 0o700)
+
+
+def test_a_server_that_is_killed_comes_back(cluster: WithMlflow) -> None:
+    for pid in cluster.pids():
+        try:
+            os.kill(pid, 9)
+        except ProcessLookupError:
+            continue
+    until(lambda: not mlflow.answers(cluster.server), "MLflow to be away")
+    job = cluster.submit({
+        "name": "meanwhile", "tenant": "vision", "command": "true",
+        "resources": {"cpu": 1, "memory": "64MiB"},
+    })  # fmt: skip
+    cluster.wait_for(job, "succeeded")
+    until(lambda: mlflow.answers(cluster.server), "MLflow", 4 * PATIENCE_S)
+
+
+@pytest.mark.needs_root
+def test_a_program_that_cannot_run_harms_nothing_and_is_told(reachable: Path) -> None:
+    config = (
+        f"mlflow: {{start: true, port: {mlflow.free_port()}, program: /bin/false}}\n"
+        "nodes: [{name: n, cpu: 4, memory: 8GiB}]\ntenants: {vision: }\n"
+    )
+    with a_real_cluster(reachable, config) as cluster:
+        log = cluster.state / "service.log"
+        until(lambda: "MLflow does not run" in log.read_text(), "the log to say so")
+        job = cluster.submit({
+            "name": "x", "tenant": "vision", "command": "echo $MLFLOW_TRACKING_URI",
+            "resources": {"cpu": 1, "memory": "64MiB"},
+        })  # fmt: skip
+        cluster.wait_for(job, "succeeded")
+        told = cluster.allot("models")
+        assert told.returncode == 1
+        assert "does not say which models it has" in told.stderr
