@@ -156,6 +156,18 @@ def filled(name: str) -> str:
     return re.sub(r"<([A-Z]+)>", lambda found: PLACEHOLDERS[found[1]], name)
 
 
+OF_FORMS = {
+    Dialect.TRAIN_JOB: tuple(
+        (name, "3")
+        for name in (
+            "PET_NNODES", "PET_NPROC_PER_NODE", "JAX_NUM_PROCESSES", "DMLC_NUM_WORKER",
+        )
+    ),
+    Dialect.JOB_SET: (("JOBSET_REPLICAS", "worker=1,ps=1"),),
+}  # fmt: skip
+"""What reading a file of such a form puts into the job itself."""
+
+
 def environment(dialect: Dialect, index: int) -> dict[str, str]:
     """What a task gets whose job asks for everything there is."""
     port = (Port("http"),)
@@ -171,6 +183,7 @@ def environment(dialect: Dialect, index: int) -> dict[str, str]:
         checkpoint=Checkpoint(every_ms=Millis(1000)),
         array=ArraySlice(0, 2, JobId(1), metric="loss", rungs=(10, 30)),
         dialect=dialect,
+        env=OF_FORMS.get(dialect, ()),
     )
     slot = Slot(NodeId(0), (0,), 1000)
     attempt = AttemptRecord(AttemptNo(1), (slot,) * 3, Entitlement.GUARANTEED, Instant(1), 9000)

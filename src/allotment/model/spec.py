@@ -186,10 +186,15 @@ class Dialect(StrEnum):
     MPI_JOB = "mpijob"
     BATCH_JOB = "k8s-job"
     """Kubernetes' own."""
+    TRAIN_JOB = "trainjob"
+    JOB_SET = "jobset"
 
 
 MPI_SLOTS = "OMPI_MCA_orte_set_default_slots"
 """The variable with which an MPIJob says how many ranks a worker has."""
+
+SET_JOBS = "JOBSET_REPLICAS"
+"""The variable with which a JobSet says how many Jobs each of its roles is made of."""
 
 
 class Mpi(StrEnum):

@@ -11,6 +11,7 @@ from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.model.cluster import Node
 from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
+from allotment.model.later import Known, characters_to_fill, fill
 from allotment.model.ledger import Slot
 from allotment.model.port_layout import has_tf_roles, ports_of, task_port
 from allotment.model.quantity import DEVICE, MIB, Millis
@@ -18,7 +19,7 @@ from allotment.model.spec import NEVER, ArraySlice, Checkpoint, Dialect, JobSpec
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
-from allotment.service.operator_env import operator_env, slots_of
+from allotment.service.operator_env import known_later, operator_env, slots_of
 from allotment.service.ports import (
     Binding,
     DataMount,
@@ -188,11 +189,13 @@ def _task_launch(
     attempt, spec = job.attempts[-1], job.running_as
     role, number = spec.role_of(key.index)
     own = folders.attempt(job.id, attempt.no)
+    argv = _argv(spec, role, key.index, batch_argv(folders.root, own))
+    known = _known(job, key.index, nodes, folders)
     return TaskLaunch(
         key=key,
         name=f"{role.name}.{number}",
         binding=binding_of(attempt.slots[key.index], nodes),
-        argv=_argv(spec, role, key.index, batch_argv(folders.root, own)),
+        argv=tuple(fill(word, known) for word in argv),
         env=tuple(sorted(task_env(job, key.index, nodes, folders, account, tracked).items())),
         resources=role.resources,
     )
@@ -258,12 +261,28 @@ def task_env(
         **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
         **operator_env(job, index, nodes, folders.hostfile(job.id, attempt.no)),
         **tracked,
-        **dict(spec.env),
+        **_of_job(job, index, nodes, folders),
         **dict(spec.secrets),
         **_of_packages(spec, folders),
         **_own(job, index, nodes, folders),
         **(_of_script(job, nodes, folders, account) if spec.batch is not None else {}),
     }
+
+
+def _of_job(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> Env:
+    """Return the variables of a job as a task has them."""
+    known = _known(job, index, nodes, folders)
+    return {name: fill(value, known) for name, value in job.running_as.env}
+
+
+def _known(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> Known | None:
+    """Return what tells a thing that texts of a job may name; None where they name none."""
+    attempt, spec = job.attempts[-1], job.running_as
+    if not characters_to_fill(spec):
+        return None
+    hosts = folders.hostfile(job.id, attempt.no)
+    given = _rendezvous(spec, attempt, index, nodes) | operator_env(job, index, nodes, hosts)
+    return known_later(job, index, nodes, given)
 
 
 def hostfile(spec: JobSpec, attempt: AttemptRecord, nodes: Nodes) -> str:

@@ -51,6 +51,8 @@ def read_job(
     if read_script := _script_reader(text, form):
         wish = batch or BatchWish()
         return read_script(text, source, wish.by, wish.options, wish.ignored)
+    if form is Form.AUTO and (together := _documents(text, source)) is not None:
+        return together
     tree, problems = tree_of(text, source, as_json=form is Form.CLASSIC)
     if form is Form.AUTO and _is_foreign(tree):
         from allotment.wire.foreign.kinds import read_foreign
@@ -63,6 +65,27 @@ def read_job(
     from allotment.wire.job_native import read_native
 
     return read_native(plain_of(tree), tree, source=source, environ=environ, problems=problems)
+
+
+def _documents(text: str, source: str) -> JobFile | None:
+    """Read objects of Kubernetes in one file that are a job together; None for anything else.
+    Raises BadInput."""
+    if "\n---" not in text or "apiVersion" not in text:
+        return None
+    from allotment.wire.foreign.kinds import read_foreign, read_train_job_with
+    from allotment.wire.yaml_reader import documents_of, read_yaml
+
+    found: list[Table] = []
+    for part in documents_of(text):
+        tree, problems = read_yaml(part, source)
+        if not _is_foreign(tree):
+            return None
+        if problems:
+            raise BadInput(problems, source)
+        found.append(tree)
+    if len(found) == 1:
+        return read_foreign(plain_of(found[0]), found[0], source, ())
+    return read_train_job_with(found, source)
 
 
 def is_batch_script(data: bytes) -> bool:

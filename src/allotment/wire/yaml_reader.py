@@ -53,6 +53,9 @@ NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], Scalar]], ...] = (
     (re.compile(r"\.(nan|NaN|NAN)"), lambda _: float("nan")),
 )
 
+MOST_DOCUMENTS = 8
+"""Of one file: a job, and what it goes by."""
+
 STRING_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 
@@ -72,6 +75,19 @@ def read_yaml(text: str, source: str) -> tuple[Tree, tuple[Problem, ...]]:
     refuse_control(text, CONTROL, source)
     reader = _YamlReader(text, source)
     return reader.document(), tuple(reader.problems)
+
+
+def documents_of(text: str) -> list[str]:
+    """Return the documents of a text that say anything, each on the lines that it has there;
+    none where they are more than a file may hold."""
+    parts = re.split(r"^---(?=\s|$)", text, maxsplit=2 * MOST_DOCUMENTS, flags=re.MULTILINE)
+    found: list[str] = []
+    line = 0
+    for part in parts:
+        if any(each and not each.startswith("#") for each in map(str.strip, part.split("\n"))):
+            found.append("\n" * line + part)
+        line += part.count("\n")
+    return found if len(found) <= MOST_DOCUMENTS else []
 
 
 def scalar_of(text: str) -> Scalar:

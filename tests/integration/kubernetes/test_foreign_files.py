@@ -47,3 +47,19 @@ def test_each_pod_of_an_indexed_job_has_its_index(cluster: OnKubernetes) -> None
     for job in jobs:
         cluster.wait_for(job, "succeeded")
     assert said(cluster, first) == ["shard 0", "shard 1", "shard 2"]
+
+
+def test_the_pods_of_a_job_set_have_the_addresses_of_their_hosts(
+    cluster: OnKubernetes,
+) -> None:
+    job = submit(cluster, "jobset")
+    cluster.wait_for(job, "succeeded")
+    at = "127.0.0.1"  # as the configuration says of nodes, if it says nothing
+    leader = f"leader 0.0 of 3, 0, from {at}, ring-leader-0-0, address, {at}"
+    assert said(cluster, job)[0] == leader
+
+
+def test_the_nodes_of_a_train_job_are_told_of_each_other(cluster: OnKubernetes) -> None:
+    job = submit(cluster, "runtime")
+    cluster.wait_for(job, "succeeded")
+    assert said(cluster, job) == ["0 of 2 at address, seed 7", "1 of 2 at address, seed 7"]

@@ -7,7 +7,7 @@ import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.model.cluster import Nic
-from allotment.model.ids import JobId, NodeId, TaskIndex
+from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import GIB, MIB, Resources
 from allotment.model.spec import Dialect, JobSpec, Port, TaskRole
 from allotment.service.launch import Account, Folders, gang_launch, hostfile, task_env
@@ -234,3 +234,60 @@ def test_the_host_file_of_an_mpi_job_lists_its_workers() -> None:
 def test_a_pod_of_a_job_knows_its_index() -> None:
     (task,) = envs(foreign("job"))
     assert task["JOB_COMPLETION_INDEX"] == "0"
+
+
+def commands(spec: JobSpec) -> list[str]:
+    """Return the last word that each task is started with."""
+    world, job = placed(spec)
+    keys = [TaskKey(job.id, job.attempts[-1].no, TaskIndex(n)) for n in range(spec.task_count)]
+    nodes = world.state.cluster.nodes
+    launch = gang_launch(
+        job, keys, world.state.config, nodes, FOLDERS, ACCOUNT, at_barrier=False
+    )
+    return [task.argv[-1] for task in launch.tasks]
+
+
+def test_the_pods_of_a_job_set_know_their_places() -> None:
+    tasks = envs(foreign("jobset"))
+    assert [
+        (t["KIND"], t["JOB_INDEX"], t["JOB_COMPLETION_INDEX"], t["GLOBAL"], t["JOBS"])
+        for t in tasks
+    ] == [
+        ("leader", "0", "0", "0", "3"),
+        ("workers", "0", "0", "1", "3"),
+        ("workers", "0", "1", "1", "3"),
+        ("workers", "1", "0", "2", "3"),
+        ("workers", "1", "1", "2", "3"),
+    ]
+    assert [t["POD"] for t in tasks][3] == "ring-workers-1-0"
+    assert {t["LEADER"] for t in tasks} == {"127.0.0.1"}
+    words = commands(foreign("jobset"))
+    assert [word.split(", ")[1] for word in words] == ["0", "1", "1", "2", "2"]
+    assert all(word.endswith('127.0.0.1"') for word in words)
+
+
+def test_the_nodes_of_a_train_job_are_told_what_their_runtime_tells() -> None:
+    for n, task in enumerate(envs(foreign("trainjob"))):
+        assert task["PET_NODE_RANK"] == task["JOB_COMPLETION_INDEX"] == str(n)
+        assert (task["PET_MASTER_ADDR"], task["PET_MASTER_PORT"]) == (
+            task["MASTER_ADDR"], task["MASTER_PORT"],
+        )  # fmt: skip
+    assert [word.rpartition(" ")[2] for word in commands(foreign("trainjob"))] == ['0"', '1"']
+    for n, task in enumerate(envs(foreign("runtime"))):
+        assert task["JAX_PROCESS_ID"] == str(n)
+        assert task["JAX_COORDINATOR_ADDRESS"] == f"127.0.0.1:{task['MASTER_PORT']}"
+        assert "PET_NODE_RANK" not in task
+
+
+def test_a_job_that_counts_its_own_sets_oddly_starts_all_the_same() -> None:
+    for said in ("", "workers", "workers=0,leader=x", f"workers={'9' * 50}", "workers=99"):
+        spec = foreign("jobset")
+        env = {**dict(spec.env), "JOBSET_REPLICAS": said}
+        odd = msgspec.structs.replace(spec, env=tuple(env.items()))
+        assert [t["KIND"] for t in envs(odd)] == ["leader", *["workers"] * 4]
+
+
+def test_a_native_job_is_told_nothing_of_what_it_writes() -> None:
+    spec = msgspec.structs.replace(a_job().spec(), env=(("A", "$(allotment.RANK)"),))
+    (task,) = envs(spec)
+    assert task["A"] == "$(allotment.RANK)"

@@ -93,6 +93,17 @@ def test_the_pods_of_a_job_are_an_array() -> None:
     assert (alone.copies, alone.spec.retry) == (1, 0)
 
 
+def test_what_only_a_task_knows_is_put_in_when_it_starts() -> None:
+    spec = changed("pytorch", "lr $(LR)", "$(RANK) $$(RANK) $(LR)").spec
+    assert spec.roles[0].command[-1].endswith('$(allotment.RANK) $(RANK) 0.1"')
+    field = "valueFrom: {fieldRef: {fieldPath: spec.nodeName}}"
+    spec = changed("pytorch", 'value: "0.1"', field).spec
+    assert dict(spec.env)["LR"] == "$(allotment.task.node)"
+    field = "valueFrom: {fieldRef: {fieldPath: 'metadata.labels[\"a\"]'}}"
+    with pytest.raises(BadInput, match="which a task here does not have"):
+        changed("pytorch", 'value: "0.1"', field)
+
+
 MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
 
 
@@ -111,7 +122,7 @@ MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
         ("pytorch", 'value: "0.1"', "valueFrom: {secretKeyRef: {name: a, key: b}}",
          "LR is of an object of a cluster"),
         ("pytorch", 'value: "0.1"', "value: {a: b}", "must be a text, not a map"),
-        ("pytorch", 'value: "0.1"', "value: $(MASTER_ADDR)", "only when a task starts"),
+        ("pytorch", 'value: "0.1"', "value: $(TF_CONFIG)", "only when a task starts"),
         ("pytorch", "mountPath: /dev/shm", "mountPath: /dev/shm, subPath: a", "subPath: is"),
         ("pytorch", "medium: Memory", "medium: HugePages", "must be Memory"),
         ("pytorch", "nvidia.com/gpu: 1", "nvidia.com/gpu: 500m", "a whole number of devices"),

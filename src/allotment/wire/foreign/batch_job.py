@@ -3,7 +3,7 @@
 from allotment.model.spec import Dialect
 from allotment.wire.foreign.fields import READ, Fields, Refused, Remarks, Unused
 from allotment.wire.foreign.job import Role, begin, finish
-from allotment.wire.foreign.pod import read_template
+from allotment.wire.foreign.pod import INDEXED, read_template
 from allotment.wire.job_file import JobFile
 from allotment.wire.tree import Plain, Tree
 
@@ -35,7 +35,7 @@ def read_batch_job(plain: Plain, tree: Tree | None, source: str) -> JobFile:
     told = Remarks()
     draft, _, body = begin(plain, told)
     spec = told.map(body, ("spec",), SPEC)
-    task = read_template(spec.get("template"), ("spec", "template"), told, ())
+    task = read_template(spec.get("template"), ("spec", "template"), told, fields=INDEXED)
     role = Role("main", 1, task, ("spec",), task.restarts or "Never")
     draft.roles = [role]
     role.restarts = "OnFailure"  # a failed pod is made anew, whatever its kubelet does

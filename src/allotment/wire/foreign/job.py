@@ -29,7 +29,12 @@ META: Fields = {
     "creationTimestamp": Unused("it says nothing of the job"),
 }
 QUEUES = ("allotment.io/queue", "kueue.x-k8s.io/queue-name", "scheduling.volcano.sh/queue-name")
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 TENANT, PRIORITY = "allotment.io/tenant", "allotment.io/priority"
+ALONE_IN_REGION = (
+    "keeps other Jobs out of a region, which no job here can",
+    "take it out; `within` and `groups` of a job file keep tasks together",
+)
 POLICY: Fields = {
     "activeDeadlineSeconds": READ,
     "backoffLimit": READ,
@@ -68,6 +73,10 @@ class Role(msgspec.Struct):
     restarts: str = ""
     decides: bool = False
     """Whether the job has succeeded when all of these have, whatever others do."""
+    enough: int = 0
+    """How many of them have to succeed for that; 0 for all."""
+    retry: int | None = None
+    """How often the job is tried again when one of these failed; None: as the job says."""
 
 
 class JobDraft(msgspec.Struct):
@@ -110,6 +119,8 @@ def _label(draft: JobDraft, where: str, key: str, value: str, told: Remarks) -> 
         draft.queue = value
     elif key == PRIORITY:
         draft.priority = int(value) if value.isdecimal() and len(value) < 9 else value
+    elif key == EXCLUSIVE:
+        told.refuse(("metadata", where, key), *ALONE_IN_REGION)
     elif where == "annotations":
         told.warn(("metadata", where, key), "is not used")
     elif "." not in key:
@@ -248,7 +259,9 @@ def _role(role: Role) -> Map:
     if role.task.arch:
         parts["arch"] = role.task.arch
     if role.decides:
-        parts["completion"] = {"min_succeeded": role.count}
+        parts["completion"] = {"min_succeeded": role.enough or role.count}
+    if role.retry is not None:
+        parts["retry"] = role.retry
     return parts
 
 

@@ -5,10 +5,12 @@ from decimal import Decimal
 
 import msgspec
 
+from allotment.model.later import later
 from allotment.wire.foreign.fields import READ, Fields, Map, Refused, Remarks, Unused
 from allotment.wire.text import shown
 from allotment.wire.tree import Place, Plain
 
+Texts = dict[str, str]
 SHARED = "put what it has on a disk that an administrator names under engines, `volumes`"
 ALONE = Refused("adds to the one container that a task is", "keep one container")
 TOOLS = Refused("is done by no engine here", "take it out; exit codes and limits end a task")
@@ -46,6 +48,7 @@ POD: Fields = {
         "images are pulled as the engine may; `allot image login` is for others"
     ),
     "shareProcessNamespace": Unused("a task has one container"),
+    "schedulingGroup": Unused("all tasks of a job start together"),
     "subdomain": Unused("tasks find each other by MASTER_ADDR and the host file"),
     "hostname": Unused("tasks find each other by MASTER_ADDR and the host file"),
     "initContainers": ALONE,
@@ -115,9 +118,26 @@ UNITS = {
 }  # fmt: skip
 NAMED = re.compile(r"\$(\$)?\(([A-Za-z_][A-Za-z0-9_.-]*)\)")
 LATER = re.compile(
-    "RANK|WORLD_SIZE|MASTER_(?:ADDR|PORT)|PET_.*|TF_CONFIG|K_MPI_JOB_ROLE|JOB_COMPLETION_INDEX"
+    "RANK|WORLD_SIZE|LOCAL_RANK|MASTER_(?:ADDR|PORT)|PET_[A-Z_]+|JAX_[A-Z_]+|DMLC_[A-Z_]+|"
+    "K_MPI_JOB_ROLE|JOB_COMPLETION_INDEX"
 )
-"""Variables that an operator sets: a task gets them when it starts."""
+"""Variables that an operator sets: they are put in when a task starts."""
+LONG_LATER = "TF_CONFIG"
+"""The one that is too long to be put anywhere, any number of times."""
+INDEX = "batch.kubernetes.io/job-completion-index"
+FIELDS: Texts = {
+    "spec.nodeName": later("task.node"),
+    "status.hostIP": later("task.address"),
+    "status.podIP": later("task.address"),
+}
+"""What `fieldRef` may name, and what stands for it: these in every kind."""
+INDEXED: Texts = FIELDS | {
+    f"metadata.{where}['{INDEX}']": later("JOB_COMPLETION_INDEX")
+    for where in ("annotations", "labels")
+}
+"""Of pods that have an index."""
+FIELD: Fields = {"fieldRef": READ}
+FIELD_PATH: Fields = {"fieldPath": READ, "apiVersion": Unused("fields are those of v1")}
 MOST_FILLED = 1 << 20
 """Characters of the variables of a task, or of its command; Kubernetes keeps little more. Each
 `$(NAME)` can be as long as all before it."""
@@ -137,10 +157,18 @@ class Task(msgspec.Struct, frozen=True):
     most_s: int | None = None
 
 
-def read_template(template: Plain, place: Place, told: Remarks, usual: tuple[str, ...]) -> Task:
-    """Read a pod template. `usual` is the command of a container that names none."""
+def read_template(
+    template: Plain,
+    place: Place,
+    told: Remarks,
+    usual: tuple[str, ...] = (),
+    fields: Texts = FIELDS,
+) -> Task:
+    """Read a pod template. `usual` is the command of a container that names none, and `fields`
+    are those of the pod that a variable may be."""
     both = told.map(template, place, TEMPLATE)
     meta = told.map(both.get("metadata"), (*place, "metadata"), META)
+    fields = fields | _own_words(both.get("metadata"))
     for name in told.map(meta.get("annotations"), (*place, "metadata", "annotations")):
         if name != "sidecar.istio.io/inject":  # says that there is to be none
             told.warn((*place, "metadata", "annotations", name), "is not used")
@@ -151,19 +179,38 @@ def read_template(template: Plain, place: Place, told: Remarks, usual: tuple[str
     if len(containers) != 1:
         told.refuse((*at, "containers"), "must be one: that is what a task runs")
         return Task()
-    task = _container(containers[0], (*at, "containers", 0), told, usual, mounted)
+    inside = (*at, "containers", 0)
+    container = told.map(containers[0], inside, CONTAINER)
+    _check_mounts(container.get(MOUNTS), (*inside, MOUNTS), told, mounted)
+    task = read_container(container, inside, told, usual, fields)
+    return with_pod(task, spec, at, told)
+
+
+def with_pod(task: Task, spec: Map, at: Place, told: Remarks) -> Task:
+    """Return a task with what its pod says of it."""
     chosen, arch = _chosen(spec.get("nodeSelector"), (*at, "nodeSelector"), told)
     grace, most = spec.get("terminationGracePeriodSeconds"), spec.get("activeDeadlineSeconds")
     return msgspec.structs.replace(
         task,
-        arch=arch,
+        arch=arch or task.arch,
         resources={**task.resources, **chosen},
-        restarts=told.text(spec.get("restartPolicy"), (*at, "restartPolicy")),
-        grace_s=None if grace is None else told.number(grace, (*at, GRACE), 30),
-        most_s=None
+        restarts=told.text(spec.get("restartPolicy"), (*at, "restartPolicy"), task.restarts),
+        grace_s=task.grace_s if grace is None else told.number(grace, (*at, GRACE), 30),
+        most_s=task.most_s
         if most is None
         else told.number(most, (*at, "activeDeadlineSeconds"), 1, 1),
     )
+
+
+def _own_words(meta: Plain) -> dict[str, str]:
+    """Return the labels and annotations that a template gives its pods, as fields."""
+    return {
+        f"metadata.{where}['{key}']": value
+        for where in ("labels", "annotations")
+        if isinstance(meta, dict) and isinstance(words := meta.get(where), dict)
+        for key, value in words.items()
+        if isinstance(value, str) and "$" not in value
+    }
 
 
 GRACE = "terminationGracePeriodSeconds"
@@ -185,15 +232,16 @@ def _volumes(value: Plain, place: Place, told: Remarks) -> frozenset[str]:
     return frozenset(there)
 
 
-def _container(
-    value: Plain, place: Place, told: Remarks, usual: tuple[str, ...], volumes: frozenset[str]
+def read_container(
+    found: Map,
+    place: Place,
+    told: Remarks,
+    usual: tuple[str, ...],
+    fields: Texts,
+    resources: str = "resources",
 ) -> Task:
-    found = told.map(value, place, CONTAINER)
-    env = _env(found.get("env"), (*place, "env"), told)
-    for number, each in enumerate(told.items(found.get("volumeMounts"), (*place, MOUNTS))):
-        mount = told.map(each, (*place, MOUNTS, number), MOUNT)
-        if mount.get("name") not in volumes or mount.get("mountPath") != "/dev/shm":
-            told.refuse((*place, MOUNTS, number), "mounts what is not there", SHARED)
+    """Read a container. `resources` is the key of what it needs."""
+    env = _env(found.get("env"), (*place, "env"), told, fields)
     words = _words(found.get("command"), (*place, "command"), told)
     more = _words(found.get("args"), (*place, "args"), told)
     if more and not words:
@@ -209,8 +257,15 @@ def _container(
         command=_command(words, more, env, place, told) or usual,
         env=env,
         workdir=told.text(found.get("workingDir"), (*place, "workingDir")),
-        resources=_resources(found.get("resources"), (*place, "resources"), told),
+        resources=_resources(found.get(resources), (*place, resources), told),
     )
+
+
+def _check_mounts(value: Plain, place: Place, told: Remarks, volumes: frozenset[str]) -> None:
+    for number, each in enumerate(told.items(value, place)):
+        mount = told.map(each, (*place, number), MOUNT)
+        if mount.get("name") not in volumes or mount.get("mountPath") != "/dev/shm":
+            told.refuse((*place, number), "mounts what is not there", SHARED)
 
 
 MOUNTS = "volumeMounts"
@@ -248,7 +303,7 @@ def _length(word: str, env: dict[str, str]) -> int:
 def _filled(word: str, env: dict[str, str], place: Place, told: Remarks) -> str:
     """Put variables where a word says `$(NAME)`; what is none stays, and `$$(` means `$(`.
 
-    One that an operator sets is refused: no shell reads the word when its value is known.
+    For one that an operator sets stands what is filled in when a task starts.
     """
 
     def put(found: re.Match[str]) -> str:
@@ -256,6 +311,8 @@ def _filled(word: str, env: dict[str, str], place: Place, told: Remarks) -> str:
         if found[1]:
             return f"$({name})"
         if name not in env and LATER.fullmatch(name):
+            return later(name)
+        if name not in env and name == LONG_LATER:
             told.refuse(
                 place, f"names $({name}), which is known only when a task starts",
                 f"have a shell read it: [sh, -c, 'exec train.py ${name}']",
@@ -265,7 +322,7 @@ def _filled(word: str, env: dict[str, str], place: Place, told: Remarks) -> str:
     return NAMED.sub(put, word)
 
 
-def _env(value: Plain, place: Place, told: Remarks) -> dict[str, str]:
+def _env(value: Plain, place: Place, told: Remarks, fields: Texts) -> dict[str, str]:
     env: dict[str, str] = {}
     length = 0
     for number, each in enumerate(told.items(value, place)):
@@ -274,12 +331,8 @@ def _env(value: Plain, place: Place, told: Remarks) -> dict[str, str]:
         name = told.text(found.get("name"), (*at, "name"))
         if not name:
             told.refuse(at, "names no variable")
-        elif found.get("valueFrom") is not None:
-            told.refuse(
-                (*at, "valueFrom"),
-                f"{name} is of an object of a cluster, which is not read",
-                f"write its value; or pass a secret on: --set secrets.{name}=…",
-            )
+        elif (source := found.get("valueFrom")) is not None:
+            env[name] = _field(name, source, (*at, "valueFrom"), told, fields)
         else:
             text = told.text(found.get("value"), (*at, "value"))
             length += _length(text, env)
@@ -288,6 +341,26 @@ def _env(value: Plain, place: Place, told: Remarks) -> dict[str, str]:
                 break
             env[name] = _filled(text, env, (*at, "value"), told)
     return env
+
+
+def _field(name: str, source: Plain, place: Place, told: Remarks, fields: Texts) -> str:
+    """Return what stands for a field of the pod that a variable is to have."""
+    if not isinstance(source, dict) or "fieldRef" not in source:
+        told.refuse(
+            place,
+            f"{name} is of an object of a cluster, which is not read",
+            f"write its value; or pass a secret on: --set secrets.{name}=…",
+        )
+        return ""
+    at = (*place, "fieldRef")
+    reference = told.map(told.map(source, place, FIELD).get("fieldRef"), at, FIELD_PATH)
+    path = told.text(reference.get("fieldPath"), (*at, "fieldPath")).replace('"', "'")
+    if path not in fields:
+        told.refuse(
+            (*at, "fieldPath"), f"names {shown(path)}, which a task here does not have",
+            f"write the value of {name}",
+        )  # fmt: skip
+    return fields.get(path, "")
 
 
 # ── how much ────────────────────────────────────────────────────────────────────────────
