@@ -229,28 +229,31 @@ def test_a_job_of_the_batch_api_is_a_gang_where_it_says_so(cluster: Foreign) -> 
     assert (row["tasks"], row["queue"]) == (2, "urgent")
 
 
-POD_GROUPS = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "podgroups.scheduling.x-k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-    },
-    "spec": {
-        "group": "scheduling.x-k8s.io", "scope": "Namespaced",
-        "names": {"plural": "podgroups", "kind": "PodGroup", "singular": "podgroup"},
-        "versions": [{
-            "name": "v1alpha1", "served": True, "storage": True,
-            "schema": {"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": True,
-            }},
-        }],
-    },
-}  # fmt: skip
+def a_kind(group: str, version: str, kind: str) -> Tree:
+    """Return the definition of a kind of objects in which anything may stand."""
+    name = kind.lower()
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{name}s.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"plural": f"{name}s", "kind": kind, "singular": name},
+            "versions": [{
+                "name": version, "served": True, "storage": True,
+                "schema": {"openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": True,
+                }},
+            }],
+        },
+    }  # fmt: skip
 
 
 def test_pods_of_an_operator_wait_for_what_their_pod_group_says(cluster: Foreign) -> None:
-    cluster.kubernetes.apply(POD_GROUPS)
+    cluster.kubernetes.apply(a_kind("scheduling.x-k8s.io", "v1alpha1", "PodGroup"))
     label = {"scheduling.x-k8s.io/pod-group": "mpi"}
     cluster.make("mpi-launcher", "sleep 2", 0, labels=label)
     cluster.make("mpi-worker-0", "sleep 1000", 3, labels=label)
@@ -266,6 +269,44 @@ def test_pods_of_an_operator_wait_for_what_their_pod_group_says(cluster: Foreign
     cluster.until_phase("mpi-launcher", "Succeeded")
     cluster.remove("mpi-worker-0", "mpi-worker-1")  # as its operator does
     cluster.until_state("mpi", "succeeded")
+
+
+def a_child(job: int, pods: int) -> Tree:
+    """Return a Job as JobSet's controller makes it: of a set with a leader and two workers."""
+    kind = "leader" if job == 0 else "workers"
+    words = {
+        f"jobset.sigs.k8s.io/{key}": value
+        for key, value in (
+            ("jobset-name", "ring"), ("jobset-uid", "0123456789"), ("restart-attempt", "0"),
+            ("replicatedjob-name", kind), ("global-replicas", "2"),
+            ("job-global-index", str(job)),
+        )
+    }  # fmt: skip
+    made = a_job(f"ring-{kind}-0", "sleep 1", 2)
+    made["spec"] |= {"parallelism": pods, "completions": pods}
+    made["spec"]["template"]["metadata"] = {"labels": words, "annotations": words}
+    return made
+
+
+def test_the_pods_of_a_job_set_are_one_gang(cluster: Foreign) -> None:
+    cluster.kubernetes.apply(a_kind("jobset.x-k8s.io", "v1alpha2", "JobSet"))
+    parts = [
+        {"name": "leader", "template": {"spec": {"parallelism": 1, "completions": 1}}},
+        {"name": "workers", "template": {"spec": {"parallelism": 2, "completions": 2}}},
+    ]
+    the_set = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": "ring", "namespace": HERE}, "spec": {"replicatedJobs": parts},
+    }  # fmt: skip
+    until(lambda: _made(cluster, the_set), "the kind of job sets to be there")
+    cluster.kubernetes.apply(a_child(0, 1))
+    until(lambda: len(cluster.there()) == 1, "the leader's pod")
+    (leader,) = cluster.there()
+    said = cluster.waits_for(leader["metadata"]["name"], "GangIncomplete")
+    assert "has 1 of its 3 pods" in said
+    cluster.kubernetes.apply(a_child(1, 2))
+    cluster.until_state("ring.01234567.0", "succeeded")
+    assert cluster.row("ring.01234567.0")["tasks"] == 3
 
 
 def _made(cluster: Foreign, document: Tree) -> bool:

@@ -172,6 +172,27 @@ def test_what_an_object_says_of_a_size() -> None:
     assert "no pod group v" in str(size_in(parts, "v", "workloads x"))
 
 
+def test_a_job_set_says_how_many_pods_it_has_at_once() -> None:
+    job = {"parallelism": 4, "completions": 2}
+    parts: list[dict[str, object]] = [
+        {"name": "leader", "template": {"spec": {}}},
+        {"name": "workers", "replicas": 3, "template": {"spec": job}},
+    ]
+
+    def size(**more: object) -> object:
+        said = {"spec": {"replicatedJobs": parts} | more}
+        return size_in(msgspec.json.encode(said), "", "jobsets g")
+
+    assert size() == 7
+    assert size(startupPolicy={"startupPolicyOrder": "AnyOrder"}) == 7
+    assert size(startupPolicy={"startupPolicyOrder": "InOrder"}) == 1
+    parts[1]["dependsOn"] = [{"name": "leader", "status": "Ready"}]
+    assert size() == 1
+    assert size(replicatedJobs=[]) == "jobsets g has no pods"
+    assert "not understood" in str(size(replicatedJobs=[{"replicas": "x"}]))
+    assert "there is no jobsets g" in str(size_in(None, "", "jobsets g"))
+
+
 def test_an_enormous_size_of_an_object_is_refused(book: Book) -> None:
     book.put(a_claim(1, size=0, source="/g"))
     book.gangs.learn("/g", 10**9)

@@ -147,6 +147,19 @@ OWNER = [{"kind": "Job", "name": "train", "uid": "12345678-9", "controller": Tru
             "team-a/g", 5, "",
         ),
         (
+            {
+                "jobset.sigs.k8s.io/jobset-name": "g",
+                "jobset.sigs.k8s.io/jobset-uid": "12345678-9",
+                "jobset.sigs.k8s.io/restart-attempt": "2",
+            },
+            "team-a/g.12345678.2", 0,
+            "/apis/jobset.x-k8s.io/v1alpha2/namespaces/team-a/jobsets/g",
+        ),
+        (  # a TrainJob's, whose runtime has a pod group made
+            {"jobset.sigs.k8s.io/jobset-name": "t", "scheduling.x-k8s.io/pod-group": "g"},
+            "team-a/g", 0, "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team-a/podgroups/g",
+        ),
+        (
             {"scheduling.x-k8s.io/pod-group": "g"},
             "team-a/g", 0, "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/team-a/podgroups/g",
         ),
@@ -161,6 +174,19 @@ def test_the_forms_in_use_make_gangs(
 ) -> None:
     claim = claim_of(a_pod(words), RULES)
     assert (claim.gang, claim.size, claim.source) == (gang, size, source)
+
+
+def test_pods_of_a_job_set_are_in_the_order_of_its_jobs() -> None:
+    def index(job: str, pod: str) -> int:
+        words = {
+            "jobset.sigs.k8s.io/jobset-name": "g",
+            "jobset.sigs.k8s.io/job-global-index": job,
+            "batch.kubernetes.io/job-completion-index": pod,
+        }
+        return claim_of(a_pod(words), RULES).index
+
+    assert index("0", "0") < index("0", "7") < index("1", "0") < index("2", "9")
+    assert index("x", "-1") == index("9" * 40, "") == 0
 
 
 def test_a_pod_of_the_workload_api_asks_its_workload() -> None:

@@ -38,6 +38,12 @@ GROUPS = {
     VOLCANO: "/apis/scheduling.volcano.sh/v1beta1/namespaces/{}/podgroups/{}",
 }
 """Where the objects are that say how large a gang is, where its pods do not."""
+JOB_SET, JOB_SET_UID, JOB_SET_TRY, JOB_SET_INDEX = (
+    f"jobset.sigs.k8s.io/{key}"
+    for key in ("jobset-name", "jobset-uid", "restart-attempt", "job-global-index")
+)
+"""What JobSet's controller writes on its pods, and so on those of a TrainJob."""
+JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets/{}"
 WORKLOADS = "/apis/scheduling.k8s.io/v1alpha1/namespaces/{}/workloads/{}"
 
 MOST_PODS = 10_000
@@ -186,8 +192,14 @@ def _plain(pod: Pod, words: Words) -> Claim:
         priority=_number(words, PRIORITY, Priority.HIGHEST) or Priority.NORMAL,
         opportunistic=words.get(OPPORTUNISTIC) == "true",
         types=tuple(type_of(selector[label]) for label in TYPES if label in selector),
-        index=int(text) if (text := words.get(INDEX, "")).isdecimal() and len(text) < 9 else 0,
+        index=_rank(words, JOB_SET_INDEX) * MOST_PODS + _rank(words, INDEX),
     )
+
+
+def _rank(words: Words, key: str) -> int:
+    """Return a number that only orders pods; 0 where there is none."""
+    text = words.get(key, "")
+    return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
 def _gang(pod: Pod, words: Words) -> tuple[str, int, str, bool]:
@@ -216,6 +228,10 @@ def _gang(pod: Pod, words: Words) -> tuple[str, int, str, bool]:
         inner = ".".join(each for each in (ref.pod_group, ref.pod_group_replica_key) if each)
         source = WORKLOADS.format(namespace, _object_name({"": ref.name}, ""))
         return f"{ref.name}.{inner}", 0, f"{source}#{ref.pod_group}", True
+    if JOB_SET in words:
+        name = _object_name(words, JOB_SET)
+        which = f"{_short(words, JOB_SET_UID)[:8]}.{_short(words, JOB_SET_TRY)}"
+        return f"{name}.{which}", 0, JOB_SETS.format(namespace, name), True
     return "", 1, "", False
 
 

@@ -1,4 +1,4 @@
-"""How many pods a gang has, as its object says: a PodGroup, or a Workload. Pure."""
+"""How many pods a gang has, as its object says: a PodGroup, a Workload, a JobSet. Pure."""
 
 import msgspec
 
@@ -34,11 +34,57 @@ class _Workload(msgspec.Struct, frozen=True):
     spec: _Parts = _Parts()
 
 
+class _Job(msgspec.Struct, frozen=True):
+    parallelism: int | None = None
+    completions: int | None = None
+
+    @property
+    def pods(self) -> int:
+        """How many of its pods run at a time."""
+        most = 1 if self.parallelism is None else self.parallelism
+        return max(0, most if self.completions is None else min(most, self.completions))
+
+
+class _Jobs(msgspec.Struct, frozen=True):
+    spec: _Job = _Job()
+
+
+class _Replicated(msgspec.Struct, frozen=True, rename="camel"):
+    replicas: int = 1
+    template: _Jobs = _Jobs()
+    depends_on: tuple[msgspec.Raw, ...] = ()
+
+
+class _Startup(msgspec.Struct, frozen=True, rename="camel"):
+    startup_policy_order: str = ""
+
+
+class _Set(msgspec.Struct, frozen=True, rename="camel"):
+    replicated_jobs: tuple[_Replicated, ...] = ()
+    startup_policy: _Startup | None = None
+
+    @property
+    def pods(self) -> int:
+        """How many there are at once. One, where Jobs are made when others are ready or done:
+        no pod would be placed if it had to wait for those."""
+        order = self.startup_policy.startup_policy_order if self.startup_policy else ""
+        if order == "InOrder" or any(each.depends_on for each in self.replicated_jobs):
+            return 1
+        return sum(each.replicas * each.template.spec.pods for each in self.replicated_jobs)
+
+
+class _JobSet(msgspec.Struct, frozen=True):
+    spec: _Set = _Set()
+
+
 def size_in(said: bytes | None, part: str, name: str) -> Size:
     """Return the size in an object, or why there is none. `part` is that of a Workload."""
     if said is None:
         return f"there is no {name}, which says how many pods its gang has"
     try:
+        if name.startswith("jobsets "):
+            pods = msgspec.json.decode(said, type=_JobSet).spec.pods
+            return pods if pods > 0 else f"{name} has no pods"
         if not part:
             size = msgspec.json.decode(said, type=_PodGroup).spec.min_member
             return size if size is not None and size > 0 else f"{name} has no minMember"

@@ -24,7 +24,10 @@ def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manife
     """
     own = [right for right in RIGHTS if not right.everywhere]
     everywhere = [right for right in RIGHTS if right.everywhere]
-    sizes = {"apiGroups": [*GROUPS], "resources": ["podgroups", "workloads"], "verbs": ["get"]}
+    sizes = [
+        {"apiGroups": [*GROUPS], "resources": ["podgroups", "workloads"], "verbs": ["get"]},
+        {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get"]},
+    ]
     # The binding of another service of the same cluster is not taken from it.
     wide = ACCOUNT if namespace == USUAL else f"{ACCOUNT}-{namespace}"
     return [
@@ -34,7 +37,7 @@ def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manife
         _binding("Role", ACCOUNT, ACCOUNT, namespace, namespace),
         _object(RBAC, "ClusterRole", ACCOUNT) | {"rules": rules(everywhere)},
         _binding("ClusterRole", ACCOUNT, wide, "", namespace),
-        _object(RBAC, "ClusterRole", GUESTS) | {"rules": [*rules(FOREIGN), sizes]},
+        _object(RBAC, "ClusterRole", GUESTS) | {"rules": [*rules(FOREIGN), *sizes]},
         *(_binding("ClusterRole", GUESTS, wide, space, namespace) for space in placed),
     ]
 
