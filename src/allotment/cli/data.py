@@ -1,11 +1,14 @@
 """`allot data`: datasets, their versions, and who may use them."""
 
+import sys
 import time
+from getpass import getpass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from allotment.cli.data_login import keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.table import Column, print_table
@@ -44,9 +47,10 @@ data = typer.Typer(
     context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot data create imagenet\n"
-    "  allot data create scratch --folder /srv/nfs/scratch --tenant vision",
+    "  allot data create scratch --folder /srv/nfs/scratch --tenant vision\n"
+    "  allot data create weights --s3 s3://models/bert --endpoint https://s3.example.org",
 )
-def create(
+def create(  # noqa: PLR0913, PLR0917 - options are the interface
     name: Name,
     tenant: Annotated[
         str, typer.Option("--tenant", metavar="NAME", help="Whose it is; yours by default.")
@@ -57,17 +61,53 @@ def create(
             "--folder", metavar="DIR", help="Register a folder of the machine (administrator)."
         ),
     ] = "",
+    s3: Annotated[
+        str,
+        typer.Option(
+            "--s3", metavar="s3://BUCKET/PREFIX", help="Register what an object store has."
+        ),
+    ] = "",
+    endpoint: Annotated[
+        str,
+        typer.Option("--endpoint", metavar="URL", help="Its address; Amazon's by default."),
+    ] = "",
+    region: Annotated[
+        str, typer.Option("--region", metavar="NAME", help="The bucket's region.")
+    ] = "us-east-1",
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="Which key of ~/.aws/credentials.")
+    ] = "default",
+    public: Annotated[
+        bool, typer.Option("--public", help="Ask the store without a key.")
+    ] = False,
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a dataset, which has no version yet; or register a folder of the machine."""
+    """Make a dataset, which has no version yet; or register a folder or an object store.
+
+    An object store is asked with your own key: `allot data login` keeps one.
+    """
+    if not s3 and (endpoint or public):
+        raise Failed("There is no object store named.", "Add --s3 s3://BUCKET/PREFIX.")
+    objects = {"url": s3, "endpoint": endpoint, "region": region}
+    objects["profile"] = "" if public else profile
     with Client(state=state) as client:
-        found = client.create_dataset(name, tenant=tenant, folder=folder)
+        found = client.create_dataset(
+            name, tenant=tenant, folder=folder, objects=objects if s3 else None
+        )
     if as_json:
         say_json(found)
         return
     full = f"{found.tenant}/{found.name}"
-    if folder:
+    if s3:
+        newest = found.versions[-1] if found.versions else None
+        has = (
+            f"{count(newest.files, 'object')}, {show_bytes(newest.bytes)}"
+            if newest
+            else "nothing yet"
+        )
+        talk(f"{full} is {s3}, which has {has}; a job sees what is there when you submit it")
+    elif folder:
         talk(f"{full} is {folder}; all of tenant {found.tenant} may read it")
     else:
         talk(f"{full} is made; fill it: allot data put {found.name} DIR")
@@ -181,11 +221,16 @@ def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
     say(f"  owner       {harmless(found.user)}, and tenant {found.tenant} to read")
     if found.folder:
         say(f"  folder      {harmless(found.folder)}")
+    if found.objects:
+        place = found.objects
+        key = f"profile {place.profile}" if place.profile else "without a key"
+        say(f"  objects     {harmless(str(place))} at {harmless(place.endpoint)}, {key}")
     for grant in found.grants:
         right = "reads and writes" if grant.write else "reads"
         say(f"  granted     {grant.to.value} {harmless(grant.name)} {right}")
     if found.disk:
-        say(f"  on disk     {show_bytes(found.disk)} for all versions together")
+        what = "of it, fetched for jobs" if found.objects else "for all versions together"
+        say(f"  on disk     {show_bytes(found.disk)} {what}")
     for version in reversed(found.versions):
         say(
             f"  @{version.number:<10} {count(version.files, 'file')}, "
@@ -217,6 +262,41 @@ def grant(
         say_json(found)
         return
     talk(f"{who} may {'read and write' if write else 'read'} {found.tenant}/{found.name}")
+
+
+@data.command(
+    context_settings=HELP,
+    epilog="\b\nExamples:\n"
+    "  allot data login\n"
+    "  allot data login --profile lab --key-id AKIAEXAMPLE",
+)
+def login(
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="By what name to keep it.")
+    ] = "default",
+    key_id: Annotated[
+        str, typer.Option("--key-id", metavar="ID", help="Its access key id; else asked for.")
+    ] = "",
+    secret_stdin: Annotated[
+        bool, typer.Option("--secret-stdin", help="Read the secret key from stdin.")
+    ] = False,
+) -> None:
+    """Keep your key for an object store, in ~/.aws/credentials, where AWS's tools look too.
+
+    The service reads it there as you, when a job uses a dataset of yours.
+    """
+    if not key_id:
+        if secret_stdin or not sys.stdin.isatty():
+            raise Failed("There is no one to ask for the key.", "Add --key-id.")
+        key_id = typer.prompt("Access key id")
+    if secret_stdin:
+        secret = sys.stdin.readline().rstrip("\r\n")
+    elif not sys.stdin.isatty():
+        raise Failed("There is no one to ask for the secret key.", "Add --secret-stdin.")
+    else:
+        secret = getpass(f"Secret key of {key_id}: ")
+    path = keep(Path.home(), profile, key_id, secret)
+    talk(f"kept in {path}, for you alone, as profile {profile}")
 
 
 @data.command(

@@ -546,10 +546,22 @@ class Client:
 
         return decode(self._get(data_path(name)), DataView)
 
-    def create_dataset(self, name: str, *, tenant: str = "", folder: str = "") -> DataView:
-        """Make a dataset; with `folder` register one of the machine (administrator)."""
+    def create_dataset(
+        self,
+        name: str,
+        *,
+        tenant: str = "",
+        folder: str = "",
+        objects: Mapping[str, str] | None = None,
+    ) -> DataView:
+        """Make a dataset; with `folder` register one of the machine (administrator).
+
+        With `objects` it is what an object store has: `url`, and if need be `endpoint`,
+        `region`, `profile`.
+        """
         note = {"name": name, "tenant": tenant, "folder": folder}
-        return decode(self._send("POST", "/v1/data", note), DataView)
+        told = {**note, "objects": dict(objects)} if objects else note
+        return decode(self._send("POST", "/v1/data", told), DataView)
 
     def put_data(self, name: str, source: str | Path, tell: "Tell" = lambda _: None) -> "Put":
         """Make a folder, or a file, the next version of a dataset; send what is missing."""

@@ -94,13 +94,20 @@ def _create(state: State, command: c.CreateDataset, actor: Actor, now: Instant) 
             tenant=tenant,
             name=name,
             id=command.id,
-            kind=DataKind.FOLDER if command.folder else DataKind.MANAGED,
+            kind=_kind_of(command),
             user=actor.user,
             uid=actor.uid,
             created_at=state.wall(now),
             folder=command.folder,
+            objects=command.objects,
         )
     )
+
+
+def _kind_of(command: c.CreateDataset) -> DataKind:
+    if command.objects is not None:
+        return DataKind.OBJECTS
+    return DataKind.FOLDER if command.folder else DataKind.MANAGED
 
 
 def _check_folder(path: str) -> None:
@@ -160,16 +167,27 @@ def no_such_version(dataset: Dataset, number: int) -> Rejected:
             f"Take @{number} away.",
         )
     there = ", ".join(str(each.number) for each in dataset.versions[-10:]) or "none yet"
+    makes = (
+        "A job that names none makes one of what is in the object store."
+        if dataset.kind is DataKind.OBJECTS
+        else f"`allot data put {dataset.name} DIR` makes one."
+    )
     return Rejected(
         Code.DATA_MISSING,
         f"{dataset.full} has no version {number}." if number else
         f"{dataset.full} has no version yet.",
-        f"Versions there: {there}. `allot data put {dataset.name} DIR` makes one.",
+        f"Versions there: {there}. {makes}",
     )  # fmt: skip
 
 
 def check_open(dataset: Dataset) -> None:
-    """Raise Rejected where a dataset takes no versions."""
+    """Raise Rejected where a dataset takes no versions that people put."""
+    if dataset.kind is DataKind.OBJECTS:
+        raise Rejected(
+            Code.NOT_SUPPORTED,
+            f"The files of {dataset.full} are in an object store, and are put there.",
+            f"Put them to {dataset.objects} by its own tools: the next job sees them.",
+        )
     if dataset.kind is DataKind.FOLDER:
         raise Rejected(
             Code.NOT_SUPPORTED,
@@ -186,10 +204,13 @@ def check_open(dataset: Dataset) -> None:
 
 def _close(state: State, command: c.CloseVersion, actor: Actor, now: Instant) -> Emit:
     dataset = _found(state, command)
-    check_open(dataset)
     newest = dataset.version(0)
     if newest is not None and newest.digest == command.digest:
         return  # The same files again are no other version.
+    if dataset.kind is DataKind.OBJECTS:
+        yield from _make_way(state, dataset)
+    else:
+        check_open(dataset)
     version = DataVersion(
         number=dataset.next_version,
         digest=command.digest,
@@ -199,6 +220,30 @@ def _close(state: State, command: c.CloseVersion, actor: Actor, now: Instant) ->
         user=actor.user,
     )
     yield e.DatasetVersionClosed(dataset.tenant, dataset.name, version)
+
+
+def _make_way(state: State, dataset: Dataset) -> Emit:
+    """Forget the oldest version that no job needs, where there are as many as may be.
+
+    Nobody puts these versions, so nobody would look after them.
+    """
+    if len(dataset.versions) < MOST_VERSIONS:
+        return
+    needed = {
+        use.version
+        for job in state.jobs.values()
+        if job.spec.data and not job.state.finished
+        for use in job.spec.data
+        if (use.tenant, use.name) == (dataset.tenant, dataset.name)
+    }
+    oldest = next((each for each in dataset.versions if each.number not in needed), None)
+    if oldest is None:
+        raise Rejected(
+            Code.TOO_LARGE,
+            f"{dataset.full} has {MOST_VERSIONS:,} versions that jobs need.",
+            "Wait until some of these have ended.",
+        )
+    yield e.DatasetRemoved(dataset.tenant, dataset.name, oldest.number)
 
 
 # ── rights ──────────────────────────────────────────────────────────────────────────────

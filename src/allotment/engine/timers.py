@@ -13,7 +13,7 @@ from allotment.model.ids import JobId
 from allotment.model.lifecycle import QUEUED, AttemptState
 from allotment.model.quantity import Instant
 from allotment.model.reservations import Reservation
-from allotment.model.spec import NEVER
+from allotment.model.spec import NEVER, JobSpec
 from allotment.model.tenancy import Limits
 
 STARTING, RUNNING = AttemptState.STARTING, AttemptState.RUNNING
@@ -128,7 +128,12 @@ def start_deadline(job: JobRecord, limits: Limits) -> int:
     attempt = job.attempts[-1]
     if attempt.barrier_at:
         return attempt.barrier_at + limits.phase_ms
-    pull_ms = limits.pull_ms if job.spec.image or job.spec.environment else 0
+    pull_ms = limits.pull_ms if _has_to_come(job.spec) else 0
     if len(attempt.slots) == 1:
         return attempt.placed_at + pull_ms + limits.phase_ms
     return attempt.placed_at + pull_ms + limits.phase_ms + limits.barrier_ms
+
+
+def _has_to_come(spec: JobSpec) -> bool:
+    """Whether something may have to come from elsewhere before a job can start."""
+    return bool(spec.image or spec.environment or any(use.fetched for use in spec.data))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.model.datasets import Grant, Grantee
+from allotment.model.datasets import Grant, Grantee, ObjectPlace
 from allotment.model.grid import Grid
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
@@ -154,10 +154,11 @@ class DataCommand(Command, frozen=True):
 
 
 class CreateDataset(DataCommand, frozen=True):
-    """Make a dataset; with a `folder` of the machine that is registered."""
+    """Make a dataset; with a `folder` of the machine, or `objects`, these are registered."""
 
     id: str
     folder: str = ""
+    objects: ObjectPlace | None = None
 
 
 class CloseVersion(DataCommand, frozen=True):

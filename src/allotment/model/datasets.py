@@ -17,6 +17,8 @@ class DataKind(StrEnum):
     """In the service's store, by content, as versions that never change."""
     FOLDER = "folder"
     """In a folder of the machine that an administrator registered; it has no versions."""
+    OBJECTS = "objects"
+    """In an object store; a version is what was there when somebody looked."""
 
 
 class Grantee(StrEnum):
@@ -45,6 +47,22 @@ class DataVersion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     user: str
 
 
+class ObjectPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Where in an object store the objects of a dataset are, and with whose key to ask."""
+
+    endpoint: str
+    """The store's address: `https://HOST`."""
+    bucket: str
+    prefix: str = ""
+    """What their names begin with, without a slash at the end."""
+    region: str = "us-east-1"
+    profile: str = "default"
+    """Of the owner's keys; '' where everybody may read."""
+
+    def __str__(self) -> str:
+        return f"s3://{self.bucket}" + (f"/{self.prefix}" if self.prefix else "")
+
+
 class Dataset(msgspec.Struct, frozen=True, omit_defaults=True):
     """Data with a name, unique in its tenant. `id` is that of its place in the store."""
 
@@ -59,6 +77,7 @@ class Dataset(msgspec.Struct, frozen=True, omit_defaults=True):
     created_at: WallTime = WallTime(0)
     folder: str = ""
     """Where the files of a registered folder are."""
+    objects: ObjectPlace | None = None
     grants: tuple[Grant, ...] = ()
     versions: tuple[DataVersion, ...] = ()
     """In order of their numbers."""

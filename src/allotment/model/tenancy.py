@@ -256,6 +256,8 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How much of the disk the managed datasets of one tenant may take."""
     data_files: int = 200_000
     """How many files one version of a dataset may have."""
+    data_cache: int = 100 << 30
+    """Bytes from object stores that a machine keeps for the next task."""
 
 
 class Share(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -225,9 +225,10 @@ class Dispatcher:
             return dict.fromkeys(keys, trouble)
         phases: tuple[Phase, ...] = ()
         try:
-            data = self._uses.mounts_of(job)
-            phases = await self.environments.ready(job, is_wanted)
+            phases = await self._uses.ready(job, is_wanted)
+            phases += await self.environments.ready(job, is_wanted)
             phases += await self._layouts.of(job, account, workspace)
+            data = self._uses.mounts_of(job)
         except BackendError as error:
             return dict.fromkeys(keys, str(error))
         except NotUsable as error:

@@ -80,7 +80,7 @@ class Pipeline:
         self.telemetry = Telemetry()
         self.committer = Committer(store, self.telemetry, self._release)
         self.datasets = Datasets(engine.state, own.folders.root, self.command)
-        self.uses = DataUses(engine.state, self.datasets.names, self.datasets.store, backend)
+        self.uses = DataUses(engine.state, self.datasets, backend)
         self.tracking = Tracking(engine.state, tracker, clock.wall)
         self.dispatcher = Dispatcher(
             engine.state,

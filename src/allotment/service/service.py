@@ -256,6 +256,7 @@ class Service:
         await asyncio.gather(*self._looking, return_exceptions=True)
         self._tracking.close()
         await self.environments.close()
+        await self.datasets.objects.close()
         await self._backend.close()
         await self.pipeline.stop()
         self._store.close()

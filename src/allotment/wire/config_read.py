@@ -326,6 +326,7 @@ def _limits(shape: LimitsShape) -> Limits:
         environment_store=shape.environment_store,
         data_store=shape.data_store,
         data_files=shape.data_files,
+        data_cache=shape.data_cache,
         per_user=PerUser(
             shape.per_user.requests,
             shape.per_user.streams,

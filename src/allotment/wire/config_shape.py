@@ -552,6 +552,7 @@ class LimitsShape(Shape):
     environment_store: Size = LIMITS.environment_store
     data_store: Size = LIMITS.data_store
     data_files: MostJobs = LIMITS.data_files
+    data_cache: Size = LIMITS.data_cache
     ports: Annotated[tuple[int, int], PlainValidator(read_port_range)] = LIMITS.ports
     preempt_rules: PreemptRulesShape = Field(
         default=PreemptRulesShape(), examples=["{min_run: 10m}"]

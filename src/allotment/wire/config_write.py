@@ -236,6 +236,7 @@ def _limits(limits: Limits) -> Written:
         "environment_store": write_size(limits.environment_store),
         "data_store": write_size(limits.data_store),
         "data_files": limits.data_files,
+        "data_cache": write_size(limits.data_cache),
         "ports": _ports(*limits.ports),
         "half_life": write_duration(limits.half_life_ms),
         "per_user": msgspec.structs.asdict(limits.per_user),

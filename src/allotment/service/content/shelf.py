@@ -117,6 +117,12 @@ class Shelf:
             made.rename(place)
             self.add(blocks(size) - (blocks(before) if before is not None else 0))
 
+    def discard(self, digest: str) -> None:
+        """Remove a file that nothing else has a link to."""
+        with self.turn, contextlib.suppress(FileNotFoundError):
+            if self.file(digest).stat().st_nlink == 1:
+                self.file(digest).unlink()
+
     def files(self) -> Iterable[Path]:
         """List the files that are kept."""
         for above in names_in(self.folder / "files"):
@@ -165,6 +171,17 @@ class Shelf:
             self.fresh.write(path, data)
             self.add(blocks(len(data)))
         return []
+
+    def note_list(self, digest: str, data: bytes) -> None:
+        """Keep a list of what is elsewhere; durable on return. Raises OSError."""
+        with self.turn:
+            path = self.list_file(digest)
+            if path.exists():
+                os.utime(path)
+                return
+            self._lists.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.fresh.write(path, data)
+            self.add(blocks(len(data)))
 
     def _of_other_size(self, manifest: Manifest) -> list[str]:
         """Return a file that is not as large as the list says: the list lies."""

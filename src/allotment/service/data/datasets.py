@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import msgspec
+
 from allotment.engine.datasets import check_open, no_such_data
 from allotment.engine.state import State
 from allotment.model import commands as c
@@ -18,6 +20,7 @@ from allotment.model.datasets import (
     DataVersion,
     Grant,
     Grantee,
+    ObjectPlace,
     is_member,
     owns,
 )
@@ -40,6 +43,8 @@ from allotment.service.content.manifest import (
 from allotment.service.content.receiving import Receiving, Words
 from allotment.service.content.shelf import Full, Room, blocks
 from allotment.service.data.naming import DataNames
+from allotment.service.data.objects.objects import Objects
+from allotment.service.data.objects.place import place_of
 from allotment.service.data.store import PRESSED_S, UNKNOWN_S, UNUSED_S, DataStore
 from allotment.service.data.view import (
     DataFiles,
@@ -81,6 +86,7 @@ class Datasets:
         self._listed: dict[tuple[str, str], frozenset[str]] = {}
         """The digests of files of versions that are handed out."""
         self._threads = Threads("data", each=3, total=8)
+        self.objects = Objects(state, self.store, wish, self._room)
 
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
@@ -97,7 +103,7 @@ class Datasets:
         """Return one dataset. Raises Rejected."""
         dataset = self.names.find(self.names.reference(text), actor)
         disk = 0
-        if dataset.kind is DataKind.MANAGED and (owns(dataset, actor) or is_admin(actor)):
+        if dataset.kind is not DataKind.FOLDER and (owns(dataset, actor) or is_admin(actor)):
             disk = await self._run(actor, self.store.shelf(dataset.id).used)
         return self._view(dataset, actor, disk)
 
@@ -113,6 +119,7 @@ class Datasets:
             write=self.names.may_write(dataset, actor),
             grants=dataset.grants if is_own else (),
             folder=dataset.folder if is_admin(actor) else "",
+            objects=dataset.objects if is_own else None,
             disk=disk,
         )
 
@@ -130,8 +137,27 @@ class Datasets:
                 "Make it in a tenant of yours (allot tenants).",
             )
         made = c.CreateDataset(tenant, note.name, os.urandom(16).hex(), note.folder)
-        await self._wish(made, actor)
+        if note.objects is not None:
+            await self._create_of_objects(made, place_of(note.objects), actor)
+        else:
+            await self._wish(made, actor)
         return self._view(self._state.datasets[tenant, note.name], actor)
+
+    async def _create_of_objects(
+        self, made: c.CreateDataset, place: ObjectPlace, actor: Actor
+    ) -> None:
+        """Make a dataset of what is in a store, if its owner may see it there."""
+        if made.folder:
+            raise Rejected(
+                Code.BAD_REQUEST,
+                "A dataset is a folder or objects, not both.",
+                "Take `folder` or `objects` out.",
+            )
+        listing = await self.objects.look(place, actor, actor)
+        await self._wish(msgspec.structs.replace(made, objects=place), actor)
+        if listing.objects:
+            dataset = self._state.datasets[made.tenant, made.name]
+            await self.objects.noted(dataset, listing, actor)
 
     async def _check_folder(self, path: str) -> None:
         def look() -> str:
@@ -184,7 +210,7 @@ class Datasets:
             if self.names.find_own(named, actor).id != dataset.id:
                 raise no_such_data(str(named))  # Somebody removed it, and made another.
             await self._wish(wish, actor)
-            if dataset.kind is DataKind.MANAGED:
+            if dataset.kind is not DataKind.FOLDER:
                 work = partial(self._dropped, dataset, named.version)
                 await self._threads.run("removing", work, DELETING_S)
 
@@ -364,11 +390,17 @@ class Datasets:
         )
 
     def _used(self, tenant: str) -> int:
-        """Return what the datasets of a tenant take of the disk."""
+        """Return what the datasets of a tenant take of the disk.
+
+        Of those in object stores, only what is noted of them: copies are the machine's.
+        """
+        theirs = [
+            each for each in tuple(self._state.datasets.values()) if each.tenant == tenant
+        ]
         return sum(
-            self.store.shelf(each.id).used()
-            for each in tuple(self._state.datasets.values())
-            if each.tenant == tenant and each.kind is DataKind.MANAGED
+            self.store.shelf(each.id).used() for each in theirs if each.kind is DataKind.MANAGED
+        ) + sum(
+            self.store.seen(each.id).used() for each in theirs if each.kind is DataKind.OBJECTS
         )
 
     def _left(self, tenant: str) -> int:
@@ -399,13 +431,21 @@ class Datasets:
     async def files(self, text: str, actor: Actor) -> DataFiles:
         """Return the files of a version, the newest if none is named. Raises Rejected."""
         dataset, version = self._to_get(text, actor)
-        work = partial(self.store.manifest, dataset.id, version.digest)
+        keeper = self.objects.cache if dataset.kind is DataKind.OBJECTS else self.store
+        work = partial(keeper.manifest, dataset.id, version.digest)
         manifest = await self._got(dataset, version, actor, work)
         return DataFiles(dataset.tenant, dataset.name, version_view(version), manifest.files)
 
     async def open_file(self, text: str, digest: str, actor: Actor) -> HostFile:
         """Open a file of a version by its digest. Raises Rejected."""
         dataset, version = self._to_get(text, actor)
+        if dataset.kind is DataKind.OBJECTS:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"The files of {dataset.full} are in an object store: the service fetches them "
+                "for jobs, and hands out none.",
+                f"Jobs see them: `data: {{{dataset.name}: /data/{dataset.name}}}`.",
+            )
 
         def look() -> Found | None:
             if not is_digest(digest) or digest not in self._digests(dataset, version):
@@ -425,11 +465,16 @@ class Datasets:
         try:
             return await self._run(actor, work)
         except FileNotFoundError:
+            again = (
+                "A job that names no version sees what is in the object store now."
+                if dataset.kind is DataKind.OBJECTS
+                else f"`allot data put {dataset.name} DIR` of the same files brings them back."
+            )
             raise Rejected(
                 Code.DATA_MISSING,
                 f"Files of {dataset.full}@{version.number} are not in the store: they were "
                 "removed, or the books are those of a backup.",
-                f"`allot data put {dataset.name} DIR` of the same files brings them back.",
+                again,
             ) from None
 
     def _digests(self, dataset: Dataset, version: DataVersion) -> frozenset[str]:
@@ -462,6 +507,7 @@ class Datasets:
         """Remove what no version needs any more."""
         for dataset in tuple(self._state.datasets.values()):
             await self._sweep_one(dataset, UNUSED_S)
+        await self.objects.sweep()
 
         def unknown() -> None:
             known = {each.id for each in tuple(self._state.datasets.values())}

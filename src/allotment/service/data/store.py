@@ -5,12 +5,14 @@
     data/ID/files/AB/DIGEST.x   the same, as a program that can be run
     data/ID/trees/DIGEST        a version as tasks see it: links to those files
     data/ID/besides/DIGEST.N  that the tree has N folders and links, which take room, too
+    data/ID/seen/lists/DIGEST   what an object store had, where the files are from one
     data/new/                   what is being made; emptied at the start
 
 All is the service's alone, and nobody else may pass through `data`: tasks see a tree where it
 is mounted for them, read-only. Nothing is written again once it has its name.
 """
 
+import contextlib
 import errno
 import os
 import shutil
@@ -55,10 +57,20 @@ class DataStore:
 
     def shelf(self, dataset: str) -> Shelf:
         """Return where the files of a dataset are, by its id."""
+        return self._shelf(dataset)
+
+    def _shelf(self, below: str) -> Shelf:
         with self._turn:
-            if dataset not in self._shelves:
-                self._shelves[dataset] = Shelf(self.root / dataset, self._fresh, "lists")
-            return self._shelves[dataset]
+            if below not in self._shelves:
+                self._shelves[below] = Shelf(self.root / below, self._fresh, "lists")
+            return self._shelves[below]
+
+    def seen(self, dataset: str) -> Shelf:
+        """Return where it is noted what an object store had of a dataset, by its id.
+
+        It has no files, and counts for the tenant; what was fetched is the machine's.
+        """
+        return self._shelf(f"{dataset}/seen")
 
     def tree(self, dataset: str, digest: str) -> Path:
         """Return where a version is, as tasks see it."""
@@ -123,11 +135,39 @@ class DataStore:
         self.shelf(dataset).list_file(digest).unlink(missing_ok=True)
         remove(None, str(gone))
 
+    # ── what was fetched ────────────────────────────────────────────────────────────
+
+    def trees(self, dataset: str) -> list[tuple[float, str]]:
+        """List the versions that are laid out: when each was used last, and its digest."""
+        found: list[tuple[float, str]] = []
+        for path in names_in(self.root / dataset / "trees"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path.stat().st_mtime, path.name))
+        return found
+
+    def take_away(self, dataset: str, digest: str) -> Path:
+        """Take a version away under another name, at once. Raises FileNotFoundError."""
+        gone = self._fresh.path()
+        self.tree(dataset, digest).rename(gone)
+        return gone
+
+    def free(self, dataset: str, gone: Path, digest: str, files: Iterable[str]) -> None:
+        """Remove a version that was taken away, with those of its files that no other has."""
+        remove(None, str(gone))
+        shelf = self.shelf(dataset)
+        for path in shelf.charges():
+            if path.stem == digest:
+                path.unlink(missing_ok=True)
+        for each in files:
+            shelf.discard(each)
+        shelf.count_anew()
+
     def remove(self, dataset: str) -> None:
         """Remove a dataset with all its files."""
         with self._turn:
-            shelf = self._shelves.pop(dataset, None)
-        if shelf is not None:
+            names = (dataset, f"{dataset}/seen")
+            shelves = [self._shelves.pop(name) for name in names if name in self._shelves]
+        for shelf in shelves:
             shelf.close()  # Files may be on their way, and would count for nobody.
         gone = self._fresh.path()
         try:
@@ -159,7 +199,7 @@ class DataStore:
         gone = 0
         with shelf.turn:
             trees = names_in(self.root / dataset / "trees")
-            for path in (*trees, *shelf.lists()):
+            for path in (*trees, *shelf.lists(), *self.seen(dataset).lists()):
                 if path.name in kept or path.stat().st_mtime >= before:
                     continue
                 if path.is_dir():
@@ -184,6 +224,7 @@ class DataStore:
                     path.unlink()
                     gone += 1
             shelf.count_anew()
+            self.seen(dataset).count_anew()
         return gone
 
 

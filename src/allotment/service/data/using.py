@@ -4,6 +4,7 @@ Rights are looked at both times: a grant that was taken back meanwhile counts no
 """
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -13,18 +14,19 @@ from allotment.engine.datasets import no_such_data
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.data_use import DataReference, DataUse
-from allotment.model.datasets import DataKind, Dataset
+from allotment.model.datasets import DataKind, Dataset, DataVersion
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.events import Phase
 from allotment.model.ids import Actor
 from allotment.model.quantity import show_bytes
 from allotment.model.spec import JobSpec
 from allotment.rights.mount_points import look_for, trouble_of
 from allotment.rights.user import rights_of
 from allotment.service.abilities import INSTEAD
-from allotment.service.data.naming import DataNames
-from allotment.service.data.store import DataStore
+from allotment.service.data.datasets import Datasets
+from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.ports import Backend, DataMount, Identity, Mounting, Several
 from allotment.service.threads import Threads
@@ -45,14 +47,13 @@ class NotUsable(Exception):
 class DataUses:
     """Resolves, explains and finds what jobs use."""
 
-    def __init__(
-        self, state: State, names: DataNames, store: DataStore, backend: Backend
-    ) -> None:
+    def __init__(self, state: State, datasets: Datasets, backend: Backend) -> None:
         self._state = state
-        self._names = names
-        self._store = store
+        self._names = datasets.names
+        self._store = datasets.store
+        self._objects = datasets.objects
         self._backend = backend
-        self._state_dir = str(store.root.parent)
+        self._state_dir = str(datasets.store.root.parent)
         self._accounts = HostAccounts()
         self._threads = Threads("mount-points")
 
@@ -67,15 +68,17 @@ class DataUses:
             return spec
         self._check_engine(spec)
         _check_apart([use.at for use in spec.data])
-        used = tuple([self._settled(use, spec.tenant, owner) for use in spec.data])
+        used = tuple([await self._settled(use, spec.tenant, owner) for use in spec.data])
         if not spec.image:
             await self._check_places(used, owner)
         return msgspec.structs.replace(spec, data=used)
 
-    def _settled(self, use: DataUse, tenant: str, owner: Actor) -> DataUse:
+    async def _settled(self, use: DataUse, tenant: str, owner: Actor) -> DataUse:
         named = self._names.reference(str(use))
         dataset = self._names.find(named, owner, prefer=tenant)
-        version = self._names.version(dataset, named.version)
+        if use.write:
+            self._check_write(dataset, owner)
+        version = await self._version(dataset, named, owner)
         if version is not None and use.digest and version.digest != use.digest:
             raise Rejected(
                 Code.DATA_MISSING,
@@ -83,21 +86,30 @@ class DataUses:
                 "and another one got its name.",
                 "Name the version that you want: `--set data.NAME@VERSION=/PATH`.",
             )
-        if use.write:
-            self._check_write(dataset, owner)
         return msgspec.structs.replace(
             use,
             tenant=dataset.tenant,
             version=version.number if version is not None else 0,
             digest=version.digest if version is not None else "",
+            fetched=dataset.kind is DataKind.OBJECTS,
         )
 
+    async def _version(
+        self, dataset: Dataset, named: DataReference, owner: Actor
+    ) -> DataVersion | None:
+        """Return which version is meant: of what is in a store, what is there now."""
+        if dataset.kind is DataKind.OBJECTS and not named.version:
+            return await self._objects.newest(dataset, owner)
+        return self._names.version(dataset, named.version)
+
     def _check_write(self, dataset: Dataset, owner: Actor) -> None:
-        if dataset.kind is DataKind.MANAGED:
+        if dataset.kind is not DataKind.FOLDER:
             raise Rejected(
                 Code.BAD_SPEC,
                 f"{dataset.full} cannot be written by jobs: its versions never change.",
-                "Take `write` out; `allot data put` makes the next version of what a job left.",
+                "Take `write` out; `allot data put` makes the next version of what a job left."
+                if dataset.kind is DataKind.MANAGED
+                else "Take `write` out; a job has the store's own tools to put objects.",
             )
         if not self._names.may_write(dataset, owner):
             raise Rejected(
@@ -168,9 +180,28 @@ class DataUses:
             files = "1 file" if version.files == 1 else f"{version.files:,} files"
             size = f" ({files}, {show_bytes(version.bytes)})"
         how = "to read and write" if use.write else "read-only"
-        return f"data: {use}{size} would be mounted at {use.at}, {how}"
+        is_far = use.fetched and dataset and not self._objects.is_here(dataset, use.digest)
+        fetched = "fetched, and " if is_far else ""
+        return f"data: {use}{size} would be {fetched}mounted at {use.at}, {how}"
 
     # ── at the start ────────────────────────────────────────────────────────────────
+
+    async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
+        """Have what a job uses of object stores here; return how long that took.
+
+        Returns early where the job is not wanted any more. Raises NotUsable and BackendError.
+        """
+        self.mounts_of(job)  # Nothing is fetched for who has no right to it any more.
+        phases: tuple[Phase, ...] = ()
+        for use in job.spec.data:
+            dataset = self._state.datasets.get((use.tenant, use.name))
+            if not use.fetched or dataset is None:
+                continue
+            try:
+                phases += await self._objects.ready(dataset, use.digest, is_wanted)
+            except StoreTrouble as trouble:
+                raise NotUsable(trouble.diagnosis()) from trouble
+        return phases
 
     def mounts_of(self, job: JobRecord) -> tuple[DataMount, ...]:
         """Return what is to be mounted for a job's tasks. Raises NotUsable."""

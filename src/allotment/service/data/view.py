@@ -2,8 +2,20 @@
 
 import msgspec
 
-from allotment.model.datasets import DataKind, Grant
+from allotment.model.datasets import DataKind, Grant, ObjectPlace
 from allotment.service.content.manifest import FileEntry
+
+
+class ObjectsNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the objects of a dataset are."""
+
+    url: str
+    """`s3://BUCKET/PREFIX`: all that is under it, or the one object of that name."""
+    endpoint: str = ""
+    """The address of the store, `https://HOST`; Amazon's for the region where left out."""
+    region: str = "us-east-1"
+    profile: str = "default"
+    """Which of your keys in ~/.aws/credentials; `""` for a bucket that everybody may read."""
 
 
 class DataNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -13,6 +25,8 @@ class DataNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tenant: str = ""
     folder: str = ""
     """A folder of the machine to register: for the administrator."""
+    objects: ObjectsNote | None = None
+    """Objects of an object store to register."""
 
 
 class GrantNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,6 +64,8 @@ class DataView(msgspec.Struct, frozen=True):
     """For its owner."""
     folder: str = ""
     """For the administrator."""
+    objects: ObjectPlace | None = None
+    """Where in an object store it is. For its owner."""
     disk: int = 0
     """Bytes of the disk that all versions take together. For its owner."""
 

@@ -176,8 +176,7 @@ def test_a_folder_of_that_name_is_not_what_a_job_waited_for(stage: Stage) -> Non
     async def work() -> None:
         await stage.create()
         await stage.put(b"one")
-        parts = stage.world.state, stage.datasets.names, stage.datasets.store
-        uses = DataUses(*parts, cast("Any", None))
+        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None))
         digest = stage.words.versions[0].digest
         used = (DataUse("vision", "words", 1, "/data/w", digest=digest),)
         spec = msgspec.structs.replace(a_job().spec(), data=used)
@@ -196,8 +195,7 @@ def test_what_would_be_mounted_is_said(stage: Stage) -> None:
     async def work() -> None:
         await stage.create()
         await stage.put(b"one")
-        parts = stage.world.state, stage.datasets.names, stage.datasets.store
-        uses = DataUses(*parts, cast("Any", None))
+        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None))
         used = (DataUse("vision", "words", 1, "/data/w"),)
         spec = msgspec.structs.replace(a_job().spec(), data=used)
         told = "data: vision/words@1 (1 file, 3 B) would be mounted at /data/w, read-only"

@@ -5,14 +5,11 @@ They go from there into the header of a request, and nowhere else.
 
 import base64
 import json
-import os
-import stat
 from typing import Any, Final, cast
 
 from allotment.backends.local.images.reference import HUB
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
-from allotment.rights import paths
-from allotment.rights.user import rights_of
+from allotment.rights.reading import read_small
 from allotment.service.ports import ImageWish
 
 _FILES: Final = (".docker/config.json", ".config/containers/auth.json")
@@ -29,7 +26,8 @@ def basic_of(wish: ImageWish, registry: str) -> str:
         return wish.login
     helpers = ""
     for name in _FILES:
-        text = _read(f"{wish.home.rstrip('/')}/{name}", wish)
+        path = f"{wish.home.rstrip('/')}/{name}"
+        text = read_small(path, wish.identity, _MOST_BYTES)
         try:
             found = json.loads(text or "{}")
         except (ValueError, RecursionError) as error:
@@ -48,26 +46,6 @@ def basic_of(wish: ImageWish, registry: str) -> str:
             f"Run `allot image login {registry}`: it writes a file the service reads as you.",
         )
     return ""
-
-
-def _read(path: str, wish: ImageWish) -> bytes:
-    with rights_of(wish.identity):
-        try:
-            handle = paths.resolve(path)
-        except OSError:
-            return b""
-        try:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                return b""
-            fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        finally:
-            os.close(handle)
-        try:
-            return os.read(fd, _MOST_BYTES)
-        finally:
-            os.close(fd)
 
 
 def _names(registry: str) -> tuple[str, ...]:

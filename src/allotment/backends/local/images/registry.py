@@ -16,9 +16,9 @@ from http.client import HTTPException, HTTPMessage, HTTPResponse, InvalidURL
 from typing import IO, Any, Final, cast
 
 from allotment.backends.local.images.manifest import ACCEPTED
-from allotment.backends.local.images.paced import PATIENCE_S, OverPlain, OverTls
 from allotment.backends.local.images.reference import Reference, is_loopback, pinned
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
+from allotment.service.paced import PATIENCE_S, OverPlain, OverTls
 
 WHOLE_S: Final = 45.0
 """For a manifest or a configuration."""

@@ -1,4 +1,4 @@
-"""Connections to a registry that has to keep a pace: one that drips holds no thread long."""
+"""Connections to a server that has to keep a pace: one that drips holds no thread long."""
 
 import io
 import socket
@@ -51,11 +51,15 @@ class _Response(HTTPResponse):
         self.fp = io.BufferedReader(_Paced(raw, sock))
 
 
-class _Plain(HTTPConnection):
+class PlainConnection(HTTPConnection):
+    """A connection without TLS."""
+
     response_class = _Response
 
 
-class _Secure(HTTPSConnection):
+class SecureConnection(HTTPSConnection):
+    """A connection with TLS, with the certificate checked."""
+
     response_class = _Response
 
 
@@ -64,7 +68,7 @@ class OverPlain(urllib.request.HTTPHandler):
 
     def http_open(self, req: urllib.request.Request) -> HTTPResponse:
         """Ask. Raises OSError and HTTPException."""
-        return self.do_open(_Plain, req)
+        return self.do_open(PlainConnection, req)
 
 
 class OverTls(urllib.request.HTTPSHandler):
@@ -72,4 +76,4 @@ class OverTls(urllib.request.HTTPSHandler):
 
     def https_open(self, req: urllib.request.Request) -> HTTPResponse:
         """Ask. Raises OSError and HTTPException."""
-        return self.do_open(_Secure, req)
+        return self.do_open(SecureConnection, req)

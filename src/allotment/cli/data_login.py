@@ -1,0 +1,56 @@
+"""Writes a user's own file of keys for object stores, which AWS's tools read too."""
+
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from allotment.cli.output import Failed
+
+FILE: Final = ".aws/credentials"
+_HEAD: Final = re.compile(r"\s*\[(.*)\]\s*")
+_WORD: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+_PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,79}")
+
+
+def keep(home: Path, profile: str, key_id: str, secret: str) -> Path:
+    """Put a key in place of the profile's, if it had one; return the file. Raises Failed.
+
+    All else in the file stays as it is, remarks too.
+    """
+    if not _PROFILE.fullmatch(profile):
+        raise Failed(f"{profile[:80]!r} is no name of a profile.", "Such as default, or lab.")
+    if not (_WORD.fullmatch(key_id) and _WORD.fullmatch(secret)):
+        raise Failed("A key is empty, or has letters that no key has.", "Look at both parts.")
+    path = home / FILE
+    try:
+        before = path.read_text()
+    except FileNotFoundError:
+        before = ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failed(
+            f"~/{FILE} cannot be read: {error}.", "Mend it, or move it away."
+        ) from error
+    kept = _without(before.splitlines(keepends=True), profile)
+    if kept and not kept[-1].endswith("\n"):
+        kept[-1] += "\n"
+    mine = f"[{profile}]\naws_access_key_id = {key_id}\naws_secret_access_key = {secret}\n"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write("".join(kept) + mine)
+    fresh.replace(path)
+    return path
+
+
+def _without(lines: list[str], profile: str) -> list[str]:
+    """Return the lines that are not of a profile."""
+    kept: list[str] = []
+    is_other = True
+    for line in lines:
+        if head := _HEAD.fullmatch(line.rstrip("\r\n")):
+            is_other = head[1].strip() != profile
+        if is_other:
+            kept.append(line)
+    return kept

@@ -1,0 +1,267 @@
+"""Asks an object store, with a user's own key. Blocks; for threads.
+
+The standard library does it, as with registries (docs/adr/0044): every answer has a bound and a
+least pace, and no redirect is followed. One of these for each thread.
+"""
+
+import re
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Final
+from urllib.parse import urlsplit
+
+from allotment.model.datasets import ObjectPlace
+from allotment.model.quantity import show_bytes
+from allotment.rights.user import User
+from allotment.service.data.objects.address import connection
+from allotment.service.data.objects.listing import BadPage, Object, Page, error_code, page_of
+from allotment.service.data.objects.signing import Key, StoreRequest, path_of, query_of, signed
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
+
+TRIES: Final = 4
+FIRST_PAUSE_S: Final = 0.25
+LISTING_S: Final = 60.0
+MOST_PAGE: Final = 8 << 20
+_MOST_ERROR: Final = 64 << 10
+_A_PAGE: Final = "1000"
+_PIECE: Final = 1 << 20
+_SHOWN: Final = 200
+_ELSEWHERE: Final = {301, 307}
+_REGION: Final = re.compile(r"[a-z0-9-]{1,40}")
+
+
+class Stopped(Exception):
+    """Nobody waits for it any more."""
+
+
+class Bucket:
+    """A place in a store as one user sees it. `is_wanted` says whether to go on."""
+
+    def __init__(
+        self,
+        place: ObjectPlace,
+        key: Key | None,
+        user: User | None,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self.place = place
+        self._key = key
+        self._user = user
+        self._is_wanted = is_wanted
+        self._host = urlsplit(place.endpoint).netloc
+        self._connection: HTTPConnection | None = None
+        self._failed = StoreTrouble(
+            Kind.AWAY, f"The object store {self._host} does not answer."
+        )
+
+    def close(self) -> None:
+        """Close the connection; the next request makes another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    # ── listing ─────────────────────────────────────────────────────────────────────
+
+    def objects(self, most: int, most_bytes: int) -> list[Object]:
+        """List what is under the prefix, by whole names, or the one object that it names.
+
+        Raises StoreTrouble, also where it is more than may be, and Stopped.
+        """
+        prefix = self.place.prefix
+        found = self._all(f"{prefix}/" if prefix else "", most, most_bytes)
+        if found or not prefix:
+            return found
+        # In order of names the prefix itself comes before all that only begin with it.
+        page = self._page({"prefix": prefix, "max-keys": "1"})
+        return [each for each in page.objects if each.path == prefix]
+
+    def _all(self, prefix: str, most: int, most_bytes: int) -> list[Object]:
+        found: list[Object] = []
+        size, token, end = 0, "", time.monotonic() + LISTING_S
+        while True:
+            query = {"prefix": prefix, "max-keys": _A_PAGE}
+            page = self._page(query | ({"continuation-token": token} if token else {}))
+            found += page.objects
+            size += sum(each.size for each in page.objects)
+            if any(not each.path.startswith(prefix) for each in page.objects):
+                raise self._odd("it lists what was not asked for")
+            if len(found) > most or size > most_bytes:
+                raise StoreTrouble(
+                    Kind.TOO_LARGE,
+                    f"{self.place} has more than {most:,} objects, or than "
+                    f"{show_bytes(most_bytes)}, which is all that may be.",
+                )
+            if not page.next:
+                return found
+            token = page.next
+            if time.monotonic() > end:
+                raise StoreTrouble(
+                    Kind.AWAY, f"{self._host} did not list {self.place} in {LISTING_S:.0f} s."
+                )
+
+    def _page(self, query: dict[str, str]) -> Page:
+        asked = {"list-type": "2", "encoding-type": "url", **query}
+        for _ in self._tries():
+            with self._again(), self._open("GET", "", asked) as answer:
+                try:
+                    return page_of(self._taken(answer, MOST_PAGE))
+                except BadPage as error:
+                    raise self._odd(str(error)) from error
+        raise AssertionError  # the last try returns or raises
+
+    # ── fetching ────────────────────────────────────────────────────────────────────
+
+    def fetch(self, key: str, size: int, etag: str, take: Callable[[bytes], None]) -> None:
+        """Read an object in this very state, piece by piece. Raises StoreTrouble, Stopped.
+
+        What was cut off goes on where it was: `take` gets each byte once.
+        """
+        done = 0
+        for _ in self._tries():
+            with self._again():
+                headers = {"if-match": f'"{etag}"'}
+                if done:
+                    headers["range"] = f"bytes={done}-"
+                with self._open("GET", key, {}, headers) as answer:
+                    skip = done if answer.status == 200 else 0
+                    self._check(answer, key, size - done + skip, etag)
+                    while piece := answer.read1(_PIECE):
+                        if not self._is_wanted():
+                            self.close()
+                            raise Stopped
+                        fresh, skip = piece[skip:], max(0, skip - len(piece))
+                        done += len(fresh)
+                        if done > size:
+                            raise self._changed(key)
+                        take(fresh)
+                if done < size:
+                    raise EOFError("it stopped in the middle")
+                return
+
+    def _check(self, answer: HTTPResponse, key: str, left: int, etag: str) -> None:
+        """Raise StoreTrouble where what comes is not what was listed."""
+        told = (answer.headers.get("ETag") or "").strip().strip('"')
+        if told != etag or answer.length not in {None, left}:
+            raise self._changed(key)
+
+    # ── asking ──────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def _again(self) -> Generator[None]:
+        """Turn what a connection can run into into StoreTrouble."""
+        try:
+            yield
+        except (OSError, HTTPException, EOFError, ValueError) as error:
+            self.close()
+            told = str(error)[:_SHOWN] or type(error).__name__
+            self._failed = StoreTrouble(
+                Kind.AWAY, f"The object store {self._host} does not answer: {told}."
+            )
+        except StoreTrouble as trouble:
+            self.close()
+            if not trouble.is_passing:
+                raise
+            self._failed = trouble
+
+    def _tries(self) -> Iterator[int]:
+        """Count tries, with longer and longer pauses; raise what the last one ran into."""
+        pause_s = FIRST_PAUSE_S
+        for number in range(TRIES):
+            if number:
+                time.sleep(pause_s)
+                pause_s *= 4
+            if not self._is_wanted():
+                raise Stopped
+            yield number
+        raise self._failed
+
+    @contextmanager
+    def _open(
+        self,
+        method: str,
+        key: str,
+        query: Mapping[str, str],
+        more: Mapping[str, str] | None = None,
+    ) -> Generator[HTTPResponse]:
+        if self._connection is None:
+            self._connection = connection(self.place.endpoint, self._user)
+        parts = (self.place.bucket, key) if key else (self.place.bucket,)
+        asked = StoreRequest(
+            method, path_of(*parts), query, {"host": self._host, **(more or {})}
+        )
+        headers = dict(asked.headers)
+        if self._key is not None:
+            at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+            headers = signed(asked, self._key, self.place.region, at)
+        target = f"{asked.path}?{query_of(query)}" if query else asked.path
+        self._connection.request(method, target, headers=headers)
+        answer = self._connection.getresponse()
+        if answer.status not in {200, 206}:
+            raise self._refused(answer, key)
+        try:
+            yield answer
+        finally:
+            answer.close()
+
+    def _taken(self, answer: HTTPResponse, most: int) -> bytes:
+        pieces: list[bytes] = []
+        size = 0
+        while piece := answer.read1(_PIECE):
+            pieces.append(piece)
+            size += len(piece)
+            if size > most:
+                raise self._odd(f"it sends more than {most >> 20} MiB for one page")
+        if answer.length:
+            raise EOFError("it stopped in the middle")
+        return b"".join(pieces)
+
+    # ── what it means ───────────────────────────────────────────────────────────────
+
+    def _refused(self, answer: HTTPResponse, key: str) -> StoreTrouble:
+        """Return what a refusal means. Of the store's words only a code is shown."""
+        data = answer.read1(_MOST_ERROR)
+        self.close()
+        code, status = error_code(data), answer.status
+        says = f"{self._host} says {status}" + (f" {code}" if code else "")
+        what = f"s3://{self.place.bucket}/{key}" if key else str(self.place)
+        region = answer.headers.get("x-amz-bucket-region") or ""
+        region = region if _REGION.fullmatch(region) else ""
+        if status in _ELSEWHERE or code == "AuthorizationHeaderMalformed":
+            there = f", and that it is in {region}" if region else ""
+            return StoreTrouble(
+                Kind.BROKEN,
+                f"{self.place} is not to be had by region {self.place.region}: {says}{there}.",
+                "Make the dataset with the bucket's own `--region`.",
+            )
+        if code == "RequestTimeTooSkewed":
+            return StoreTrouble(
+                Kind.AWAY, f"{says}: the clock of this machine differs from the store's."
+            )
+        if status in {401, 403}:
+            with_key = (
+                f"with the key of profile {self.place.profile}"
+                if self._key
+                else "without a key"
+            )
+            return StoreTrouble(Kind.DENIED, f"{what} may not be read {with_key}: {says}.")
+        if status == 404:
+            return StoreTrouble(Kind.GONE, f"There is no {what}: {says}.")
+        if status == 412:
+            return self._changed(key)
+        if status == 429 or status >= 500:
+            return StoreTrouble(Kind.AWAY, f"{what} cannot be read now: {says}.")
+        return StoreTrouble(Kind.BROKEN, f"{what} cannot be read: {says}.")
+
+    def _changed(self, key: str) -> StoreTrouble:
+        return StoreTrouble(
+            Kind.CHANGED,
+            f"s3://{self.place.bucket}/{key} is not what it was when the job was submitted.",
+        )
+
+    def _odd(self, why: str) -> StoreTrouble:
+        return StoreTrouble(
+            Kind.BROKEN, f"{self._host} answers what no object store does: {why}."
+        )

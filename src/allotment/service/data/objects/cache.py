@@ -1,0 +1,303 @@
+"""What was fetched from object stores: whole versions, each laid out once for all its tasks.
+
+A version gets its place when all its files are on the disk, and not before. What is on its
+way lies elsewhere, and is thrown away when the service starts; files that came whole stay, and
+are not fetched again. All of it together has a bound: versions that were used least recently
+go, never one of a job that runs or starts.
+"""
+
+import errno
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from allotment.model.quantity import show_bytes
+from allotment.rights.disk import is_too_full
+from allotment.rights.flushing import begin_flush, flush
+from allotment.service.content.manifest import Manifest, digest_of, folders_of, read
+from allotment.service.content.shelf import BLOCK, Full, Room, blocks
+from allotment.service.data.objects.bucket import Bucket, Stopped
+from allotment.service.data.objects.listing import Object, ObjectList, files_of, named
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.data.store import DataStore
+
+CONNECTIONS: Final = 8
+"""For one version at a time."""
+_FLUSH_EVERY: Final = 16 << 20
+_KEEP_EVERY: Final = 256 << 20
+_KEEP_FILES: Final = 256
+_NO_ROOM: Final = {errno.ENOSPC, errno.EDQUOT}
+
+
+class DiskTrouble(Exception):
+    """The disk does not take what comes; the text is what the system says of it."""
+
+
+class Version(msgspec.Struct, frozen=True):
+    """A version of a dataset in an object store. `id` is the dataset's."""
+
+    id: str
+    digest: str
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What of a version is to be fetched."""
+
+    version: Version
+    listing: ObjectList
+    manifest: Manifest
+    missing: tuple[Object, ...]
+    size: int
+    """What that, and its folders, will take of the disk."""
+
+
+class Reserved:
+    """Room for what comes, given back piece by piece as it is counted as what is here."""
+
+    def __init__(self, room: Room, size: int) -> None:
+        """Note it; so much was reserved."""
+        self._room = room
+        self._left = size
+        self._turn = threading.Lock()
+
+    def release(self, size: int | None = None) -> None:
+        """Give some back, or all that is left."""
+        with self._turn:
+            given = self._left if size is None else min(size, self._left)
+            self._left -= given
+        self._room.release(given)
+
+
+class ObjectCache:
+    """Versions that were fetched. Calls block, and may come from several threads."""
+
+    def __init__(
+        self, store: DataStore, most: Callable[[], int], datasets: Callable[[], Collection[str]]
+    ) -> None:
+        """Make it; `most` bytes it may take, and `datasets` are the ids of its datasets."""
+        self._store = store
+        self._most = most
+        self._datasets = datasets
+        self.room = Room(most, self.used)
+
+    def used(self) -> int:
+        """Return what all of it takes of the disk."""
+        return sum(self._store.shelf(each).used() for each in self._datasets())
+
+    # ── what there is ───────────────────────────────────────────────────────────────
+
+    def note(self, dataset: str, listing: ObjectList, room: Room) -> tuple[str, int]:
+        """Keep what a store has; return its digest, and how many files it becomes.
+
+        Raises BadManifest where some cannot be files, Full and OSError.
+        """
+        data = msgspec.json.encode(listing)
+        digest = digest_of(files_of(listing))
+        if not room.reserve(blocks(len(data))):
+            raise Full
+        try:
+            self._store.seen(dataset).note_list(digest, data)
+        finally:
+            room.release(blocks(len(data)))
+        return digest, len(listing.objects)
+
+    def manifest(self, dataset: str, digest: str) -> Manifest:
+        """Return the files of a version. Raises FileNotFoundError."""
+        return read(files_of(self._listing(Version(dataset, digest))))
+
+    def _listing(self, version: Version) -> ObjectList:
+        path = self._store.seen(version.id).list_file(version.digest)
+        return msgspec.json.decode(path.read_bytes(), type=ObjectList)
+
+    def is_here(self, version: Version) -> bool:
+        """Whether a version is here as a whole; it then counts as used just now."""
+        try:
+            os.utime(self._store.tree(version.id, version.digest))
+        except FileNotFoundError:
+            return False
+        return True
+
+    # ── fetching ────────────────────────────────────────────────────────────────────
+
+    def wanted(self, version: Version) -> Wanted:
+        """Return what is to be fetched. Raises FileNotFoundError, and StoreTrouble."""
+        listing = self._listing(version)
+        data = files_of(listing)
+        manifest, missing = read(data), set(self._store.shelf(version.id).missing(data))
+        objects = tuple(each for each in listing.objects if named(each) in missing)
+        size = sum(blocks(each.size) for each in objects)
+        size += BLOCK * (1 + len(folders_of(manifest.files)))
+        if size > self._most():
+            raise StoreTrouble(
+                Kind.TOO_LARGE,
+                f"It is {show_bytes(size)}, and all that may be kept here from object stores "
+                f"is {show_bytes(self._most())}.",
+            )
+        if is_too_full(self._store.root, size, len(objects)):
+            raise StoreTrouble(
+                Kind.NO_ROOM,
+                f"The disk has no room for {show_bytes(size)} more.",
+            )
+        return Wanted(version, listing, manifest, objects, size)
+
+    def fetch(
+        self,
+        wanted: Wanted,
+        reserved: Reserved,
+        bucket_for: Callable[[Callable[[], bool]], Bucket],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Fetch what is missing, over several connections. Room for it is reserved.
+
+        Raises StoreTrouble, DiskTrouble and Stopped.
+        """
+        left = deque(sorted(wanted.missing, key=lambda each: (-each.size, each.path)))
+        failed: list[Exception] = []
+
+        def goes_on() -> bool:
+            return is_wanted() and not failed
+
+        def work() -> None:
+            try:
+                bucket = bucket_for(goes_on)
+                _Worker(self._store, wanted, reserved, bucket).take_from(left, goes_on)
+            except Exception as error:  # told below
+                failed.append(error)
+
+        count = min(CONNECTIONS, len(left))
+        threads = [
+            threading.Thread(target=work, name="fetch", daemon=True) for _ in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise next((each for each in failed if not isinstance(each, Stopped)), failed[0])
+        if not is_wanted():
+            raise Stopped
+
+    def lay_out(self, wanted: Wanted) -> None:
+        """Make a version of files that are here; durable on return. Raises as `fetch`."""
+        version = wanted.version
+        try:
+            self._store.lay_out(version.id, wanted.manifest, version.digest, self.room)
+        except Full:
+            raise StoreTrouble(
+                Kind.NO_ROOM, "What is kept here from object stores takes all its room."
+            ) from None
+        except OSError as error:
+            raise disk_trouble(error) from error
+
+    # ── what goes ───────────────────────────────────────────────────────────────────
+
+    def by_use(self) -> list[Version]:
+        """List the versions here, those used least recently first."""
+        found = [
+            (when, Version(dataset, digest))
+            for dataset in self._datasets()
+            for when, digest in self._store.trees(dataset)
+        ]
+        found.sort(key=lambda pair: (pair[0], pair[1].id, pair[1].digest))
+        return [version for _, version in found]
+
+    def take_away(self, version: Version) -> Path | None:
+        """Take a version away, at once: from now on it is not here."""
+        try:
+            return self._store.take_away(version.id, version.digest)
+        except FileNotFoundError:
+            return None
+
+    def free(self, version: Version, gone: Path, needed: Collection[str]) -> None:
+        """Remove a version that was taken away; files that are `needed` stay."""
+        try:
+            names = [named(each) for each in self._listing(version).objects]
+        except FileNotFoundError:
+            names = []  # The sweep finds them.
+        fresh = [name for name in names if name not in needed]
+        self._store.free(version.id, gone, version.digest, fresh)
+
+
+class _Worker:
+    """One connection, and what came over it that is not kept yet."""
+
+    def __init__(
+        self, store: DataStore, wanted: Wanted, reserved: Reserved, bucket: Bucket
+    ) -> None:
+        self._store = store
+        self._shelf = store.shelf(wanted.version.id)
+        self._listing = wanted.listing
+        self._reserved = reserved
+        self._bucket = bucket
+        self._whole: list[tuple[Path, Object]] = []
+        """Files that came, and may not be on the disk yet."""
+
+    def take_from(self, left: "deque[Object]", goes_on: Callable[[], bool]) -> None:
+        """Fetch one after the other until none is left."""
+        try:
+            while goes_on():
+                try:
+                    each = left.popleft()
+                except IndexError:
+                    break
+                self._fetch(each)
+                size = sum(one.size for _, one in self._whole)
+                if size >= _KEEP_EVERY or len(self._whole) >= _KEEP_FILES:
+                    self._keep()
+            self._keep()
+        except OSError as error:
+            raise disk_trouble(error) from error
+        finally:
+            self._bucket.close()
+            for path, _ in self._whole:
+                path.unlink(missing_ok=True)
+
+    def _fetch(self, each: Object) -> None:
+        if is_too_full(self._store.root, each.size, 1):
+            raise StoreTrouble(
+                Kind.NO_ROOM, "The disk is nearly full, and the service needs the rest."
+            )
+        path = self._shelf.fresh.path()
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._whole.append((path, each))
+        with os.fdopen(fd, "wb", buffering=0) as file:
+            done = flushed = 0
+
+            def take(piece: bytes) -> None:
+                nonlocal done, flushed
+                try:
+                    view = memoryview(piece)
+                    while view:
+                        view = view[file.write(view) :]
+                    done += len(piece)
+                    if done - flushed >= _FLUSH_EVERY:
+                        begin_flush(file.fileno(), flushed, done - flushed)
+                        flushed = done
+                except OSError as error:  # else it would be the connection's
+                    raise disk_trouble(error) from error
+
+            key = self._listing.key_of(each.path, self._bucket.place)
+            self._bucket.fetch(key, each.size, each.etag, take)
+
+    def _keep(self) -> None:
+        """Give what came its names, once it is on the disk."""
+        if not self._whole:
+            return
+        flush(self._shelf.fresh.folder)
+        while self._whole:
+            path, each = self._whole[-1]
+            self._shelf.keep_file(path, named(each))
+            self._reserved.release(blocks(each.size))
+            self._whole.pop()
+
+
+def disk_trouble(error: OSError) -> Exception:
+    """Return what it means that the disk does not take something."""
+    if error.errno in _NO_ROOM:
+        return StoreTrouble(Kind.NO_ROOM, "The disk is full.")
+    return DiskTrouble((error.strerror or str(error)).lower())

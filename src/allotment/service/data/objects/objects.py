@@ -1,0 +1,334 @@
+"""Versions of what is in object stores, and their files for the jobs that start with them.
+
+A version is what a store had when a job was submitted that named none. Its files are fetched
+before the first task that wants them, once for all jobs, with the key of the dataset's owner.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import Final, TypeVar
+
+from allotment.engine.datasets import no_such_data
+from allotment.engine.state import State
+from allotment.model import commands as c
+from allotment.model.datasets import DataKind, Dataset, DataVersion, ObjectPlace
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.events import Phase
+from allotment.model.ids import Actor
+from allotment.model.quantity import Instant, Millis
+from allotment.service.content.manifest import BadManifest
+from allotment.service.content.shelf import Full, Room
+from allotment.service.data.objects.bucket import LISTING_S, Bucket, Stopped
+from allotment.service.data.objects.cache import (
+    DiskTrouble,
+    ObjectCache,
+    Reserved,
+    Version,
+    Wanted,
+)
+from allotment.service.data.objects.keys import key_of
+from allotment.service.data.objects.listing import ObjectList, files_of, listing_of
+from allotment.service.data.objects.signing import Key
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.data.store import PRESSED_S, UNUSED_S, DataStore
+from allotment.service.host_accounts import HostAccounts
+from allotment.service.launch import Account
+from allotment.service.threads import Threads
+
+LOOK_S: Final = 0.5
+PATIENCE_S: Final = 600.0
+FETCHING_S: Final = 7 * 24 * 3600.0
+"""Longer than any start may take: before that, nobody waits any more."""
+T = TypeVar("T")
+Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
+
+
+class Objects:
+    """Looks what is in object stores, and fetches it."""
+
+    def __init__(
+        self, state: State, store: DataStore, wish: Wish, room_of: Callable[[str], Room]
+    ) -> None:
+        """Make it; `room_of` a tenant is what its datasets may take of the disk."""
+        self._state = state
+        self._store = store
+        self._wish = wish
+        self._room_of = room_of
+        self.cache = ObjectCache(store, lambda: state.config.limits.data_cache, self._ids)
+        self._accounts = HostAccounts()
+        self._looking = Threads("stores", each=2, total=8)
+        self._fetching = Threads("fetching", each=2, total=4)
+        self._disk = Threads("cache", each=4, total=8)
+        self._fetches: dict[Version, _Fetch] = {}
+
+    def _ids(self) -> list[str]:
+        return [
+            each.id
+            for each in tuple(self._state.datasets.values())
+            if each.kind is DataKind.OBJECTS
+        ]
+
+    async def close(self) -> None:
+        """Break off what is being fetched; files that came whole stay."""
+        tasks = [fetch.task for fetch in self._fetches.values()]
+        for fetch in self._fetches.values():
+            fetch.waiting = 0
+            fetch.task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ── looking ─────────────────────────────────────────────────────────────────────
+
+    async def look(self, place: ObjectPlace, owner: Actor, actor: Actor) -> ObjectList:
+        """Return what is at a place now, as its owner sees it. Raises Rejected."""
+        try:
+            account = await self._accounts.of(owner)
+            work = partial(self._looked, place, account)
+            return await self._looking.run(actor.user, work, 2 * LISTING_S)
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE, f"{place} was not listed in time.", "Try again."
+            ) from None
+        except StoreTrouble as trouble:
+            raise trouble.refusal() from trouble
+
+    def _looked(self, place: ObjectPlace, account: Account) -> ObjectList:
+        limits = self._state.config.limits
+        bucket = Bucket(place, _key(place, account), account.identity)
+        try:
+            found = bucket.objects(limits.data_files, limits.data_cache)
+        finally:
+            bucket.close()
+        listing = listing_of(found, place)
+        try:
+            if listing.objects:
+                files_of(listing)
+        except BadManifest as error:
+            raise StoreTrouble(
+                Kind.UNFIT, f"The objects of {place} cannot all be files: {error}."
+            ) from error
+        return listing
+
+    async def newest(self, dataset: Dataset, actor: Actor) -> DataVersion:
+        """Look, and return the version of what there is. Raises Rejected."""
+        assert dataset.objects is not None
+        owner = Actor(dataset.user, dataset.uid)
+        listing = await self.look(dataset.objects, owner, actor)
+        if not listing.objects:
+            raise StoreTrouble(Kind.GONE, f"There is nothing in {dataset.objects}.").refusal()
+        return await self.noted(dataset, listing, actor)
+
+    async def noted(self, dataset: Dataset, listing: ObjectList, actor: Actor) -> DataVersion:
+        """Return the version of what there is, which may be a new one; durable on return.
+
+        Raises Rejected.
+        """
+        room = self._room_of(dataset.tenant)
+        work = partial(self.cache.note, dataset.id, listing, room)
+        try:
+            digest, files = await self._disk.run(actor.user, work, PATIENCE_S)
+        except (OSError, TimeoutError) as error:
+            raise Rejected(
+                Code.UNAVAILABLE, f"What {dataset.objects} has cannot be noted: {error}."
+            ) from error
+        except Full:
+            raise Rejected(
+                Code.TOO_LARGE,
+                f"There is no room to note another version of {dataset.full}: the datasets of "
+                f"tenant {dataset.tenant} take all there is for one.",
+                "Remove versions that nobody needs: `allot data rm NAME@VERSION`.",
+            ) from None
+        key = dataset.tenant, dataset.name
+        now = self._state.datasets.get(key)
+        if now is None or now.id != dataset.id:
+            raise no_such_data(dataset.full)
+        size = sum(each.size for each in listing.objects)
+        await self._wish(c.CloseVersion(*key, digest, files, size), actor)
+        closed = self._state.datasets[key]
+        return next(each for each in reversed(closed.versions) if each.digest == digest)
+
+    # ── fetching ────────────────────────────────────────────────────────────────────
+
+    def is_here(self, dataset: Dataset, digest: str) -> bool:
+        """Whether a version is here as a whole."""
+        return self._store.tree(dataset.id, digest).is_dir()
+
+    async def ready(
+        self, dataset: Dataset, digest: str, is_wanted: Callable[[], bool]
+    ) -> tuple[Phase, ...]:
+        """Have a version here; return how long that took.
+
+        Returns early where it is not wanted any more. Raises StoreTrouble and BackendError.
+        """
+        version, began = Version(dataset.id, digest), time.time()
+        if self.cache.is_here(version):
+            return ()
+        while is_wanted() and not self.cache.is_here(version):
+            fetch = self._begun(dataset, version)
+            fetch.waiting += 1
+            try:
+                while is_wanted() and not fetch.task.done():
+                    await asyncio.wait([fetch.task], timeout=LOOK_S)
+            finally:
+                fetch.waiting -= 1
+            if fetch.task.done():
+                _told(fetch.task, dataset)
+        ms = int((time.time() - began) * 1000)
+        return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
+
+    def _begun(self, dataset: Dataset, version: Version) -> "_Fetch":
+        """Return the fetch of a version, which is begun if it was not."""
+        fetch = self._fetches.get(version)
+        if fetch is None:
+            fetch = self._fetches[version] = _Fetch()
+            work = self._fetch(dataset, version, fetch)
+            fetch.task = asyncio.get_running_loop().create_task(work)
+            fetch.task.add_done_callback(partial(self._over, version))
+        return fetch
+
+    def _over(self, version: Version, task: "asyncio.Task[None]") -> None:
+        del self._fetches[version]
+        if not task.cancelled():
+            task.exception()  # It is told to whoever waits, if anybody does.
+
+    async def _fetch(self, dataset: Dataset, version: Version, fetch: "_Fetch") -> None:
+        assert dataset.objects is not None
+        account = await self._accounts.of(Actor(dataset.user, dataset.uid))
+        try:
+            work = partial(self.cache.wanted, version)
+            wanted = await self._disk.run(dataset.user, work, PATIENCE_S)
+        except FileNotFoundError:
+            raise StoreTrouble(
+                Kind.GONE,
+                f"It is not known any more what {dataset.objects} had: the books are those of "
+                "a backup.",
+                "Submit the job again: it then gets what is there now.",
+            ) from None
+        fetch.needs = frozenset(file.of for file in wanted.manifest.files)
+        await self._make_room(wanted.size)
+        reserved = Reserved(self.cache.room, wanted.size)
+        try:
+            fetching = partial(self._fetched, wanted, reserved, dataset.objects, account, fetch)
+            await self._fetching.run(dataset.user, fetching, FETCHING_S)
+        finally:
+            reserved.release()
+
+    def _fetched(
+        self,
+        wanted: Wanted,
+        reserved: Reserved,
+        place: ObjectPlace,
+        account: Account,
+        fetch: "_Fetch",
+    ) -> None:
+        key = _key(place, account)
+        self.cache.fetch(
+            wanted,
+            reserved,
+            lambda is_wanted: Bucket(place, key, account.identity, is_wanted),
+            lambda: fetch.waiting > 0,
+        )
+        reserved.release()
+        self.cache.lay_out(wanted)
+
+    # ── what goes ───────────────────────────────────────────────────────────────────
+
+    async def sweep(self) -> None:
+        """Remove what no version has, and what is more than may be here."""
+        await self._sweep(UNUSED_S)
+        if self.cache.used() > self._state.config.limits.data_cache:
+            await self._evict_until(lambda: self.cache.room.reserve(0))
+
+    async def _make_room(self, size: int) -> None:
+        """Reserve room, for which others go. Raises StoreTrouble."""
+        reserve = partial(self.cache.room.reserve, size)
+        if await self._on_disk(reserve):
+            return
+        await self._sweep(PRESSED_S)
+        if not await self._evict_until(reserve):
+            raise StoreTrouble(
+                Kind.NO_ROOM,
+                "Jobs that run use so much of what is kept here from object stores that no "
+                "more fits.",
+            )
+
+    async def _evict_until(self, is_enough: Callable[[], bool]) -> bool:
+        """Remove versions until it is enough, those used least recently first."""
+        if await self._on_disk(is_enough):
+            return True
+        for version in await self._on_disk(self.cache.by_use):
+            # From here until it is away no job can begin: whatever has an attempt is seen.
+            if version in self._in_use() or self._is_looked_at(version):
+                continue
+            gone = self.cache.take_away(version)
+            if gone is None:
+                continue
+            await self._on_disk(partial(self.cache.free, version, gone, self._needed(version)))
+            if await self._on_disk(is_enough):
+                return True
+        return False
+
+    def _in_use(self) -> set[Version]:
+        """Return what jobs see that run or start: O(jobs)."""
+        found: set[Version] = set(self._fetches)
+        for job in self._state.jobs.values():
+            if job.attempt is None:
+                continue
+            for use in job.spec.data:
+                dataset = self._state.datasets.get((use.tenant, use.name))
+                if use.fetched and dataset is not None:
+                    found.add(Version(dataset.id, use.digest))
+        return found
+
+    def _needed(self, version: Version) -> Collection[str]:
+        """Return the files that fetches of the same dataset rely on."""
+        fetches = self._fetches.items()
+        needs = [each.needs for one, each in fetches if one.id == version.id]
+        return {name for each in needs if each is not None for name in each}
+
+    def _is_looked_at(self, version: Version) -> bool:
+        """Whether a fetch of the same dataset is finding out which files it needs."""
+        fetches = self._fetches.items()
+        return any(one.id == version.id and each.needs is None for one, each in fetches)
+
+    async def _sweep(self, older_s: float) -> None:
+        for dataset in tuple(self._state.datasets.values()):
+            if dataset.kind is not DataKind.OBJECTS:
+                continue
+            if any(version.id == dataset.id for version in self._fetches):
+                continue
+            kept = {version.digest for version in dataset.versions}
+            await self._on_disk(partial(self._store.sweep, dataset.id, kept, older_s))
+
+    async def _on_disk(self, work: Callable[[], T]) -> T:
+        return await self._disk.run("cache", work, FETCHING_S)
+
+
+class _Fetch:
+    """A fetch under way."""
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None]
+        self.waiting = 0
+        """How many starts wait for it."""
+        self.needs: frozenset[str] | None = None
+        """Its files, by their names in the store; None until that is known."""
+
+
+def _told(task: "asyncio.Task[None]", dataset: Dataset) -> None:
+    """Raise what kept a fetch from its end. One that was broken off is begun again."""
+    try:
+        task.result()
+    except Stopped:
+        return
+    except (DiskTrouble, OSError, TimeoutError) as error:
+        raise BackendError(f"{dataset.full} cannot be fetched: {error}") from error
+    except asyncio.CancelledError:
+        raise BackendError(f"the fetch of {dataset.full} was broken off") from None
+
+
+def _key(place: ObjectPlace, account: Account) -> Key | None:
+    return key_of(account, place.profile) if place.profile else None

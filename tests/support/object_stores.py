@@ -1,0 +1,143 @@
+"""Real object stores of a test's own: rclone refuses wrong keys, moto pages."""
+
+import contextlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from allotment.model.datasets import ObjectPlace
+from allotment.service.data.objects.signing import Key
+from tests.support.cluster import until
+from tests.support.patience import PATIENCE_S
+
+KEY: Final = Key("AKTEST", "a-secret-of-a-store")
+BUCKET: Final = "models"
+S = TypeVar("S", bound="Store")
+_BIN: Final = Path(sys.executable).parent
+
+
+class Store:
+    """A store that runs, and keeps what is in it below a folder, if it does."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        (folder / "objects" / BUCKET).mkdir(parents=True)
+        self.start()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def place(self, prefix: str = "bert", **more: str) -> ObjectPlace:
+        return ObjectPlace(self.endpoint, BUCKET, prefix, **more)
+
+    def words(self) -> list[str]:
+        raise NotImplementedError
+
+    def put(self, files: Mapping[str, bytes | str]) -> None:
+        raise NotImplementedError
+
+    def drop(self, key: str) -> None:
+        raise NotImplementedError
+
+    def start(self) -> None:
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        until(self._answers, f"the object store at {self.endpoint}")
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.endpoint}/", timeout=PATIENCE_S):
+                return True
+        except urllib.error.HTTPError as error:
+            error.close()
+            return True
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+
+class Rclone(Store):
+    """`rclone serve s3`: it looks at signatures; objects are files of a folder."""
+
+    def words(self) -> list[str]:
+        return [
+            str(_BIN / "rclone"), "serve", "s3", "--addr", f"127.0.0.1:{self.port}",
+            "--auth-key", f"{KEY.id},{KEY.secret}", "--config", "", "--vfs-cache-mode", "off",
+            "--dir-cache-time", "0s", str(self.folder / "objects"),
+        ]  # fmt: skip
+
+    def put(self, files: Mapping[str, bytes | str]) -> None:
+        for key, data in files.items():
+            path = self.folder / "objects" / BUCKET / key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = self.folder / "fresh"
+            fresh.write_bytes(data.encode() if isinstance(data, str) else data)
+            fresh.replace(path)
+
+    def drop(self, key: str) -> None:
+        (self.folder / "objects" / BUCKET / key).unlink()
+
+
+class Moto(Store):
+    """`moto_server`: it pages, and knows conditions; signatures it does not look at."""
+
+    def words(self) -> list[str]:
+        return [str(_BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def start(self) -> None:
+        super().start()
+        self.ask("PUT", f"/{BUCKET}")
+
+    def put(self, files: Mapping[str, bytes | str]) -> None:
+        for key, data in files.items():
+            body = data.encode() if isinstance(data, str) else data
+            self.ask("PUT", f"/{BUCKET}/{quote(key)}", body)
+
+    def drop(self, key: str) -> None:
+        self.ask("DELETE", f"/{BUCKET}/{quote(key)}")
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> None:
+        request = urllib.request.Request(f"{self.endpoint}{path}", data=body, method=method)
+        request.add_header("Content-Type", "application/octet-stream")
+        # Whoever signs with anything is let in.
+        scope = "x/20260101/us-east-1/s3/aws4_request"
+        signed = f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=x"
+        request.add_header("Authorization", signed)
+        with urllib.request.urlopen(request, timeout=PATIENCE_S):
+            pass
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.contextmanager
+def a_store(kind: type[S], folder: Path) -> Iterator[S]:
+    """Run a store, and end it after the test."""
+    made = kind(folder)
+    try:
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(folder, ignore_errors=True)
