@@ -14,7 +14,7 @@ GROWS = Settings(grow_ms=MINUTE, grow_to=4, scaling=0.9, start_ms=SECOND, resume
 @given(
     rows=JOBS,
     cluster=st.sampled_from(["2x2", "3x4", "2x4"]),
-    policy=st.sampled_from(["fifo", "backfill", "easy", "round_robin"]),
+    policy=st.sampled_from(["fifo", "backfill", "easy", "round_robin", "gandiva"]),
     scaling=st.sampled_from([0.0, 0.5, 1.0]),
 )
 def test_every_job_ends_though_gangs_grow(

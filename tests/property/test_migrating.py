@@ -16,7 +16,7 @@ MIGRATES = Settings(
 @given(
     rows=JOBS,
     cluster=st.sampled_from(["2x2", "3x4", "2x4"]),
-    policy=st.sampled_from(["fifo", "backfill", "easy", "round_robin"]),
+    policy=st.sampled_from(["fifo", "backfill", "easy", "round_robin", "gandiva"]),
 )
 def test_every_job_ends_though_gangs_move(
     rows: list[tuple[int, int, int, int]], cluster: str, policy: str

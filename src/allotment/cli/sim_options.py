@@ -19,7 +19,7 @@ HELP = {"help_option_names": ["--help", "-h"]}
 
 POLICIES = ", ".join((
     "fifo", "backfill", "easy", "conservative", "priority", "sjf", "srtf", "srsf", "las",
-    "las2d", "ftf", "maxmin", "gavel", "round_robin", "gavel-pack",
+    "las2d", "ftf", "maxmin", "gavel", "round_robin", "gandiva", "gavel-pack",
 ))  # fmt: skip
 SETTINGS = """\b
 Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
@@ -27,7 +27,7 @@ Settings (KEY=VALUE; lengths as 30s, 6min, 2d), see docs/guide/simulate.md:
   growth         grow, grow_to, scaling
   job order      priorities, order, turns, round, lead, queues, first, promote
   run times      estimates, noise
-  preemption     eviction, warned, start, resume, stop, checkpoint
+  preemption     eviction, warned, start, resume, switch, stop, checkpoint
   speed          across_nodes, across_switches, across_racks, interference
   failures       mtbf, mttr, job_failure, retries
 """

@@ -444,7 +444,9 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
     if attempt.suspended_at:
         attempt.wants_resume = False
         state.cluster.placed.resuming.pop(job.id, None)
-        state.cluster.unreserve(job.id)
+        place = state.cluster.reserved.get(job.id)
+        if place is not None and job.id not in place.victims:
+            state.cluster.unreserve(job.id)  # Its way back. A place elsewhere stays its own.
     attempt.state = ATTEMPT.after(attempt.state, e.StopRequested)
     attempt.stop = Stop(
         cause=event.cause,

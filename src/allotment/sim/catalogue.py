@@ -24,9 +24,10 @@ from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
+from allotment.policies.rescheduling.by_affinity import by_affinity
 from allotment.policies.rescheduling.growing import growing
 from allotment.policies.rescheduling.in_pairs import InPairs
-from allotment.policies.rescheduling.migrating import ran_for_long
+from allotment.policies.rescheduling.migrating import migrating, ran_for_long
 from allotment.policies.rescheduling.ports import Packing, Turns
 from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -57,8 +58,13 @@ class Recipe(msgspec.Struct, frozen=True):
     packs: bool = False
     """Two jobs may share devices: each asks for half of one where it would for a whole, and
     shares it with the partner that chance gave it or with none."""
+    by_use: bool = False
+    """`packs`: jobs that use their devices least become partners."""
     slices: bool = False
     """Jobs of one queue take turns of a round each, and are suspended meanwhile."""
+    by_affinity: bool = False
+    """`slices`: jobs share nodes with jobs of their own size, and go from crowded to idle ones
+    while they are suspended."""
     told: bool = False
     """Its order goes by run times: with exact ones it is clairvoyant."""
 
@@ -149,6 +155,12 @@ RECIPES: dict[str, Recipe] = {
         "by turns: suspended after a round, if an equal waits; longest without a turn first",
         _round_robin,
         slices=True,
+    ),
+    "gandiva": Recipe(
+        "by turns on nodes with jobs of the same size; suspended ones go where it is idle",
+        _round_robin,
+        slices=True,
+        by_affinity=True,
     ),
     "gavel-pack": Recipe(
         "max-min, and jobs that do not all fit share devices in pairs that chance makes",
@@ -247,10 +259,16 @@ def _rescheduler(
     if asked and (turns is not None or packing is not None):
         raise BadScenario(
             f"--set {asked[0]}: jobs of this policy go where its turns put them. Take "
-            f"{asked[0]} out, or choose fifo, backfill, easy, conservative, sjf or round_robin."
+            f"{asked[0]} out, or choose fifo, backfill, easy, conservative, sjf, round_robin "
+            "or gandiva."
         )
     if chosen.slices or asked:
-        return partial(growing, worth=ran_for_long, save_when_told=settings.warned == "save")
+        return partial(
+            growing,
+            worth=ran_for_long,
+            save_when_told=settings.warned == "save",
+            beside=by_affinity if chosen.by_affinity else migrating,
+        )
     if turns is None:
         return None
     moving = ToPreferred() if chosen.moves and (packing is not None or moves) else None

@@ -149,6 +149,7 @@ class Machines:
         if work.since >= 0 or work.stopped_at is not None:
             return
         work.frozen = False
+        work.lose(self._settings.switch_ms)
         self._go_on(job, work, now)
         if self._paced:
             self._repace(work.nodes, now)

@@ -1,6 +1,7 @@
 """Everything a run depends on."""
 
 from collections import Counter
+from collections.abc import Mapping
 
 import msgspec
 
@@ -75,6 +76,9 @@ class Scenario(msgspec.Struct, frozen=True):
 
     drawn: bool = False
     """Whether what pictures of nodes, devices and single jobs need is kept as well."""
+
+    used: Mapping[str, int] = {}
+    """How much in a hundred a model uses of its devices, for policies that go by it."""
 
     def to_draw(self) -> "Scenario":
         """Return the same, with what pictures need kept. It changes no event."""

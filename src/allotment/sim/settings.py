@@ -62,6 +62,9 @@ class Settings(msgspec.Struct, frozen=True):
     """From placing a gang to its running, until it has run for the first time."""
     resume_ms: int = 0
     """The same, when it starts again after it has run."""
+    switch_ms: int = 0
+    """Run time that a gang loses each time it is suspended and goes on (Gandiva, OSDI 2018:
+    100 ms to 1 s)."""
     stop_ms: int = 0
     """From telling a gang to go to its being gone; it makes no progress meanwhile."""
     checkpoint_ms: int = 0
@@ -130,6 +133,10 @@ def _check(settings: Settings) -> None:
         raise BadSetting(
             "--set mtbf: a node that fails every minute does no work; write at least 1min, "
             "or never."
+        )
+    if settings.switch_ms >= settings.round_ms:
+        raise BadSetting(
+            "--set switch: it is shorter than a round, or no job comes to its end."
         )
     limits = settings.queues
     if list(limits) != sorted(set(limits)) or any(limit < 1 for limit in limits):

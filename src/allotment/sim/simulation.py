@@ -25,7 +25,9 @@ from allotment.model.spec import NEVER, GiveWay, JobSpec, Priority, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.policies.estimates.known import Known
 from allotment.policies.estimates.promised import Promised
+from allotment.policies.moving.least_used import LeastUsedPairs
 from allotment.policies.moving.pairs import RandomPairs
+from allotment.policies.rescheduling.ports import Packing
 from allotment.sim.catalogue import passing, policies
 from allotment.sim.machines import Machines
 from allotment.sim.outages import NodeEvent
@@ -70,6 +72,12 @@ class Simulation:
             works = self.machines.works
             return speeds.together(works[job].job, works[other].job) >= 1
 
+        def used(job: JobId) -> int | None:
+            return scenario.used.get(self.machines.works[job].job.model)
+
+        packing: Packing = RandomPairs(scenario.seed, devices, help_each_other)
+        if scenario.recipe().by_use:
+            packing = LeastUsedPairs(devices, used, help_each_other)
         self.engine = Engine(
             State(
                 policies(
@@ -78,7 +86,7 @@ class Simulation:
                     known,
                     scenario.popularity(),
                     types=max(1, len(scenario.types())),
-                    packing=RandomPairs(scenario.seed, devices, help_each_other),
+                    packing=packing,
                 )
             )
         )

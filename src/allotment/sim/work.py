@@ -74,6 +74,10 @@ class Work(msgspec.Struct, gc=False):
             self.left_ms = max(0, self.left_ms - done)
         self.since = now
 
+    def lose(self, ms: int) -> None:
+        """Lose so much work, but none that an earlier stop kept."""
+        self.left_ms = min(self.job.run_ms - self.kept_ms, self.left_ms + ms)
+
     def in_vain(self, now: Instant) -> int:
         """Return how long this attempt has run without progress, being told to stop."""
         if self.stopped_at is None or not self.begun:

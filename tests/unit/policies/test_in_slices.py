@@ -301,3 +301,32 @@ def test_a_gang_is_told_of_no_turn_where_another_queue_has_its_devices(priority:
     world.do(c.ResumeJob(first))
     world.cycle()
     assert "take turns" not in world.why(first).message
+
+
+@pytest.mark.parametrize(
+    ("sizes", "turns"),
+    [
+        ((4, 4, 4), ["A", "B", "C", "A", "B", "C"]),
+        ((4, 2, 2), ["A", "BC", "A", "BC", "A", "BC"]),
+        ((2, 4, 2), ["AC", "B", "AC", "B", "AC", "B"]),
+    ],
+)
+def test_gangs_a_b_and_c_alternate_and_none_ever_runs_in_part(
+    sizes: tuple[int, int, int], turns: list[str]
+) -> None:
+    """Three gangs on the four devices of a server: each has all of its devices, or none."""
+    world = SlicedWorld(us(4), devices=4)
+    jobs = {
+        world.submit(a_job().tasks(size).gpus(1).of("us")): name
+        for name, size in zip("ABC", sizes, strict=True)
+    }
+    seen: list[str] = []
+    world.cycle()
+    for _ in turns:
+        for job in jobs:
+            if world.is_(job) is S.STARTING:
+                world.runs(job)
+        on = [name for job, name in jobs.items() if world.is_(job) is S.RUNNING]
+        seen.append("".join(on))
+        world.later(SLICE)
+    assert seen == turns

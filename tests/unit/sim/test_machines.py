@@ -190,6 +190,12 @@ def test_least_fragmentation_keeps_whole_nodes_for_those_who_need_them() -> None
     assert run.jobs[4].start_ms == 1_000 * SECOND
 
 
+def test_each_time_a_job_was_suspended_it_does_what_the_switch_costs_again() -> None:
+    jobs = [a_job("a", 0, 100), a_job("b", 0, 100)]
+    assert ends_s(play(jobs, "1x1", "round_robin", "round=60s")) == [160, 200]
+    assert ends_s(play(jobs, "1x1", "round_robin", "round=60s", "switch=1s")) == [161, 202]
+
+
 # ── sharing devices ─────────────────────────────────────────────────────────────────────
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from allotment.core.gang import Standing
 from allotment.core.request import Request, Shape
@@ -10,11 +11,17 @@ from allotment.engine.audit import audit
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.ids import JobId
-from allotment.model.quantity import DEVICE, MINUTE, SECOND, Instant, Resources
+from allotment.model.quantity import DEVICE, MINUTE, SECOND, Instant, Millis, Resources
+from allotment.policies.moving.least_used import LeastUsedPairs
 from allotment.policies.moving.pairs import RandomPairs
+from allotment.policies.ordering.las import LeastAttained
 from allotment.policies.rescheduling.in_pairs import InPairs
+from allotment.policies.turns.rounds import Rounds
+from allotment.sim.catalogue import Recipe
 from allotment.sim.cluster import cluster_of
+from allotment.sim.run import simulate
 from allotment.sim.scenario import Scenario
+from allotment.sim.settings import Settings
 from allotment.sim.simulation import Simulation
 from allotment.sim.speeds import PLAIN, Pairs, Rates, Speeds
 from allotment.sim.trace import Trace, TraceJob
@@ -112,6 +119,57 @@ def test_a_pair_lasts_until_one_of_them_ends() -> None:
     after = pairs_of(pairs, left)
     assert {pair for pair in before if gone not in pair} < after
     assert len(after) == 3, "the one it leaves goes with the one who had nobody"
+
+
+# ── those that use least ────────────────────────────────────────────────────────────────
+
+
+def has_run(job: int, tasks: int = 1) -> Standing:
+    return replace(a_job(job, tasks), served_ms=Millis(MINUTE))
+
+
+def test_those_that_use_least_come_together() -> None:
+    jobs = [has_run(job) for job in (1, 2, 3, 4)]
+    pairs = LeastUsedPairs(2, {1: 80, 2: 10, 3: 60, 4: 30}.get, anybody)
+    pairs.deal(jobs, NOW)
+    assert pairs_of(pairs, jobs) == {frozenset({2, 4}), frozenset({1, 3})}
+
+
+def test_one_that_gains_with_none_stays_alone() -> None:
+    jobs = [has_run(job) for job in (1, 2, 3)]
+    pairs = LeastUsedPairs(
+        1, {1: 10, 2: 20, 3: 95}.get, lambda job, other: {job, other} != {1, 2}
+    )
+    pairs.deal(jobs, NOW)
+    assert pairs_of(pairs, jobs) == {frozenset({1, 3})}
+
+
+def test_a_job_has_its_devices_to_itself_until_its_use_is_known() -> None:
+    jobs = [has_run(1), a_job(2), has_run(3), has_run(4)]
+    pairs = LeastUsedPairs(1, {1: 10, 2: 10, 4: 10}.get, anybody)
+    pairs.deal(jobs, NOW)
+    assert pairs_of(pairs, jobs) == {frozenset({1, 4})}
+    pairs.deal([replace(job, served_ms=Millis(1)) for job in jobs], LATER)
+    assert pairs_of(pairs, jobs) == {frozenset({1, 4})}, "of job 3 nothing is known"
+
+
+def test_packing_by_use_ends_work_sooner_where_it_helps() -> None:
+    jobs = tuple(a_trace_job(str(n), "xy"[n % 2], run_s=600) for n in range(8))
+    together = {(X, X): 10.0, (X, Y): 4.0, (Y, X): 1.6, (Y, Y): 1.0}
+    both: Pairs = {"v100": together}
+    trace = Trace("made up", "simple", "0" * 16, jobs)
+    ended: dict[bool, int] = {}
+    for packs in (False, True):
+        recipe = Recipe(
+            "in rounds", lambda settings, _: LeastAttained(settings.round_ms),
+            turns=lambda settings: Rounds(settings.round_ms), packs=packs, by_use=packs,
+        )  # fmt: skip
+        scenario = Scenario(
+            trace, cluster_of("1x2xv100"), "mine", Settings(round_ms=MINUTE), rates=RATES,
+            pairs=both, used={"x": 20, "y": 90}, custom=recipe,
+        )  # fmt: skip
+        ended[packs] = max(job.end_ms for job in simulate(scenario).jobs)
+    assert ended[True] < ended[False], "each x is as fast beside another x as by itself"
 
 
 # ── what two have of each other ─────────────────────────────────────────────────────────

@@ -49,8 +49,13 @@ class RandomPairs:
             if job in there and other in there
         }
         alone = [job for job in jobs if job.id not in self._partners and _shares(job)]
-        Random(f"{self._seed}/pairs/{now}").shuffle(alone)
-        self._pair(alone)
+        self._pair(self._in_order(alone, now))
+
+    def _in_order(self, alone: Sequence[Standing], now: Instant) -> list[Standing]:
+        """Return those that may have a partner, in the order in which they look for one."""
+        shuffled = list(alone)
+        Random(f"{self._seed}/pairs/{now}").shuffle(shuffled)
+        return shuffled
 
     def _pair(self, alone: Iterable[Standing]) -> None:
         seen: dict[Kind, list[JobId]] = {}

@@ -310,13 +310,17 @@ class Growing:
 
 
 def growing(
-    cluster: Cluster, worth: Worth = may_restart, *, save_when_told: bool = False
+    cluster: Cluster,
+    worth: Worth = may_restart,
+    *,
+    save_when_told: bool = False,
+    beside: Callable[[Cluster, Worth], InSlices | None] = migrating,
 ) -> "Growing | InSlices | None":
     """Make the rescheduler of a cluster, if any of its queues grows, is sliced, or migrates.
 
-    In cells none grows.
+    `beside` makes what lets gangs take turns and migrate. In cells none grows.
     """
-    inner = migrating(cluster, worth)
+    inner = beside(cluster, worth)
     after = {
         (tenant.name, queue.name): queue.grow_ms
         for tenant in cluster.tenants.values()

@@ -112,7 +112,7 @@ class InSlices:
         suspended = self.cluster.gangs.get(job.id)
         free = [
             gang
-            for gang in self._over(line, job.priority, now)
+            for gang in self._over(line, job, now)
             if not self._is_kept(line, gang)
             and (suspended is None or not _apart(suspended, gang))
         ]
@@ -127,16 +127,16 @@ class InSlices:
             self._kept.setdefault(line, []).append(devices)
         return plan
 
-    def _over(self, line: Line, priority: int, now: Instant) -> list[Gang]:
-        """Return the gangs of a queue that have had their slice and may go, worst first."""
+    def _over(self, line: Line, job: Standing, now: Instant) -> list[Gang]:
+        """Return gangs of a queue that had their slice and may go for a job, worst first."""
         cluster = self.cluster
         promised = awaited(cluster)
         found = [
             gang
-            for job in self.order.over(now)
-            if (gang := cluster.gangs[job]).priority <= priority
+            for each in self.order.over(now)
+            if (gang := cluster.gangs[each]).priority <= job.priority
             and line_of(gang.standing.shape) == line
-            and not (gang.leaving or gang.shrinking or job in promised)
+            and not (gang.leaving or gang.shrinking or each in promised)
         ]
         return sorted(found, key=lambda gang: gang.priority)
 

@@ -232,15 +232,20 @@ def migrating(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None:
 
     In cells none migrates.
     """
-    lines = frozenset(
+    lines = lines_that_migrate(cluster)
+    if lines and cluster.cells is None:
+        return Migrating(cluster, lines, worth)
+    return in_slices(cluster)
+
+
+def lines_that_migrate(cluster: Cluster) -> frozenset[Line]:
+    """Return the queues that migrate, with their tenants."""
+    return frozenset(
         (tenant.name, queue.name)
         for tenant in cluster.tenants.values()
         for queue in tenant.queues
         if queue.migrates
     )
-    if lines and cluster.cells is None:
-        return Migrating(cluster, lines, worth)
-    return in_slices(cluster)
 
 
 def ran_for_long(gang: Gang, now: Instant) -> bool:

@@ -1,0 +1,234 @@
+"""Affinity: gangs share nodes with gangs of their own size, and take turns there.
+
+Rule: a node has the affinity of the gang that has been on it longest: how many devices that
+asked for. A gang that one node can hold goes to a node of its own affinity with room, the least
+loaded first; else to an empty node; else wherever it fits. Where it fits nowhere, it takes its
+turn, with the gangs of its own affinity before others, on the least loaded node first. Devices
+that no waiting job takes go to a suspended gang whose own are in use, from the most loaded
+node first: it starts anew there, if it loses next to nothing.
+
+Source: Xiao et al., Gandiva, OSDI 2018, section 3.2 (reactive mode, Algorithm 1).
+
+Bad at: leaving whole nodes free. Each size begins a node of its own, so that a gang of a whole
+node finds fewer of them than with `pack`.
+"""
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from allotment.core.cluster import Cluster
+from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.ledger import ANY_TYPE, NodeBook
+from allotment.core.plan import Decision, Evict, Place, Proposals
+from allotment.core.request import Request, total_of
+from allotment.core.slices import Slices, line_of
+from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Placement, Slot
+from allotment.model.quantity import DEVICE, Instant
+from allotment.model.spec import ANY_ARCH, GiveWay
+from allotment.policies.placing.pack import Pack
+from allotment.policies.rescheduling.in_slices import InSlices, Line
+from allotment.policies.rescheduling.migrating import (
+    Migrating,
+    Movable,
+    Worth,
+    lines_that_migrate,
+    migrating,
+)
+from allotment.policies.rescheduling.stints import may_restart
+
+SCALE = 1_000
+"""A load of so much is one gang for each device."""
+
+
+class Residents(Movable):
+    """Gangs by the nodes that they are on, suspended ones too, beside those that may move."""
+
+    def __init__(self, slices: Slices, lines: frozenset[Line]) -> None:
+        super().__init__(slices, lines)
+        self._there: dict[NodeId, dict[JobId, Gang]] = {}
+
+    def enter(self, gang: Gang) -> None:
+        super().enter(gang)
+        if not gang.is_surplus and _size(gang):
+            for node in _nodes(gang):
+                self._there.setdefault(node, {})[gang.id] = gang
+
+    def leave(self, gang: Gang) -> None:
+        super().leave(gang)
+        if gang.is_surplus:
+            return
+        for node in _nodes(gang):
+            there = self._there.get(node)
+            if there is not None and there.pop(gang.id, None) is not None and not there:
+                del self._there[node]
+
+    def affinity(self, node: NodeId) -> int:
+        """Return the size of the gang that has been longest on a node; 0 if there is none."""
+        gangs = self._there.get(node)
+        if gangs is None:
+            return 0
+        return _size(min(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)))
+
+    def load(self, book: NodeBook) -> int:
+        """Return what the gangs on a node ask for, as a part of it: `SCALE` is all of it."""
+        gangs = self._there.get(book.id, {}).values()
+        asked = (s.gpu_milli for gang in gangs for s in gang.slots if s.node == book.id)
+        return sum(asked) * SCALE // max(1, len(book.types) * DEVICE)
+
+
+class ByAffinity(Migrating):
+    """The rescheduler of a cluster with queues that are sliced, by affinity."""
+
+    def __init__(self, cluster: Cluster, lines: frozenset[Line], worth: Worth) -> None:
+        super().__init__(cluster, lines, worth)
+        self.order = self._residents = Residents(cluster.slices, lines)
+
+    def looks(self, now: Instant) -> bool:
+        return super().looks(now) or self._some_are_stuck()
+
+    def around(self, decisions: Proposals, now: Instant) -> Proposals:
+        return super().around(self._by_affinity(decisions, now), now)
+
+    def _by_affinity(self, decisions: Proposals, now: Instant) -> Proposals:
+        """Yield the decisions of the queue pass with better places, then who goes elsewhere."""
+        for decision in decisions:
+            yield self._placed(decision, now) if isinstance(decision, Place) else decision
+        if self._some_are_stuck():
+            yield from self._elsewhere(now)
+
+    # ── where jobs start ────────────────────────────────────────────────────────────────
+
+    def _placed(self, decision: Place, now: Instant) -> Place:
+        """Return the same start in the place that affinity has for it, if it has one."""
+        placement = decision.placement
+        if decision.reserved:
+            return decision
+        shape = self.cluster.pending[placement.job].shape
+        requests = shape.requests
+        if line_of(shape) not in self.cluster.slices or len(requests) != 1:
+            return decision
+        if len(placement.slots) != requests[0].count:
+            return decision  # It starts larger than it must: in places all over the cluster.
+        slots = self._own_or_empty(placement, requests[0], now)
+        return replace(decision, placement=replace(placement, slots=slots or placement.slots))
+
+    def _own_or_empty(
+        self, placement: Placement, request: Request, now: Instant
+    ) -> tuple[Slot, ...] | None:
+        """Find a place on a node of a gang's own affinity, or on an empty one. O(nodes)."""
+        cluster, size = self.cluster, total_of((request,)).gpu_milli
+        if not size:
+            return None
+        kind = self._kind(placement.slots[0])
+        for book in self._in_order(size):
+            slots = _on(book, request, kind)
+            if slots is not None and not cluster.barred(placement.job, slots, now):
+                return slots
+        return None
+
+    def _in_order(self, size: int) -> list[NodeBook]:
+        """Return the nodes of an affinity, least loaded first, and then those with none."""
+        own: list[tuple[int, NodeId]] = []
+        empty: list[tuple[int, NodeId]] = []
+        books = self.cluster.ledger.books
+        for node, book in books.items():
+            affinity = self._residents.affinity(node)
+            if affinity == size:
+                own.append((self._residents.load(book), node))
+            elif not affinity:
+                empty.append((len(book.types), node))
+        return [books[node] for _, node in (*sorted(own), *sorted(empty))]
+
+    def _kind(self, slot: Slot) -> str:
+        """Return by what the ledger counts devices like those of a slot."""
+        ledger = self.cluster.ledger
+        if len(ledger.types) == 1 or not slot.devices:
+            return ANY_TYPE
+        return ledger.type_of(slot.node, slot.devices[0])
+
+    # ── whose turn it is ────────────────────────────────────────────────────────────────
+
+    def _over(self, line: Line, job: Standing, now: Instant) -> list[Gang]:
+        """Return those that may give way: on nodes of the job's own affinity first."""
+        size, order, books = job.gpu_milli, self._residents, self.cluster.ledger.books
+
+        def key(gang: Gang) -> tuple[int, bool, int, NodeId]:
+            node = gang.slots[0].node
+            stranger = order.affinity(node) != size
+            return gang.priority, stranger, order.load(books[node]), node
+
+        return sorted(super()._over(line, job, now), key=key)
+
+    # ── who goes elsewhere ──────────────────────────────────────────────────────────────
+
+    def _some_are_stuck(self) -> bool:
+        """Whether gangs are suspended that wait, though devices are free. O(1)."""
+        return bool(self.cluster.placed.resuming) and self.cluster.ledger.whole_free > 0
+
+    def _elsewhere(self, now: Instant) -> Iterator[Decision]:
+        """Propose which suspended gangs go to devices that are free."""
+        cluster, books = self.cluster, self.cluster.ledger.books
+
+        def most_loaded(gang: Gang) -> tuple[int, Instant, JobId]:
+            load = max(self._residents.load(books[node]) for node in _nodes(gang))
+            return -load, gang.suspended_at or gang.placed_at, gang.id
+
+        may = [gang for gang in cluster.placed.resuming.values() if self._may_go(gang, now)]
+        for gang in sorted(may, key=most_loaded):
+            slots = self._free_place(gang, now)
+            if slots is not None:
+                place = ReservedPlace(gang.id, slots, gang.needs, gang.entitlement, (gang.id,))
+                yield Evict(place, (gang.id,))
+
+    def _may_go(self, gang: Gang, now: Instant) -> bool:
+        """Whether a suspended gang may start anew on other devices, and loses little by it."""
+        return (
+            self.deals(gang)
+            and gang.preemptible
+            and gang.on_eviction is not GiveWay.CANCEL
+            and not (gang.leaving or gang.id in self.cluster.reserved)
+            and self._worth(gang, now)
+        )
+
+    def _free_place(self, gang: Gang, now: Instant) -> tuple[Slot, ...] | None:
+        """Find a free place of the types of a gang's devices, by affinity or else anywhere."""
+        cluster, here = self.cluster, Placement(gang.id, gang.slots, gang.entitlement)
+        slots = None
+        if len(gang.requests) == 1:
+            slots = self._own_or_empty(here, gang.requests[0], now)
+        slots = slots or cluster.ledger.find(gang.requests, Pack())
+        if slots is None or cluster.barred(gang.id, slots, now):
+            return None
+        return slots if self._types(slots) == self._types(gang.slots) else None
+
+
+def by_affinity(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None:
+    """Make the rescheduler of a cluster whose sliced queues go by affinity, if it has any.
+
+    In cells none does.
+    """
+    if cluster.slices and cluster.cells is None:
+        return ByAffinity(cluster, lines_that_migrate(cluster), worth)
+    return migrating(cluster, worth)
+
+
+def _on(book: NodeBook, request: Request, kind: str) -> tuple[Slot, ...] | None:
+    """Find room for all tasks of a gang on one node."""
+    need, count = request.need, request.count
+    if not (book.open and request.arch in (ANY_ARCH, book.arch) and book.serves(request)):
+        return None
+    found = book.fit(need, kind, count, Pack())
+    if len(found) < count:
+        return None
+    return tuple(Slot(book.id, devices, need.gpu_milli) for devices in found)
+
+
+def _size(gang: Gang) -> int:
+    """Return how many thousandths of devices a gang asks for."""
+    return total_of(gang.requests).gpu_milli
+
+
+def _nodes(gang: Gang) -> set[NodeId]:
+    return {slot.node for slot in gang.slots}
