@@ -64,6 +64,7 @@ from allotment.service.live_use import LiveUse
 from allotment.service.live_view import LiveTask
 from allotment.service.offering import Offering
 from allotment.service.output import Output
+from allotment.service.parts import told_of_parts
 from allotment.service.pipeline import Pipeline, load
 from allotment.service.ports import (
     Backend,
@@ -343,7 +344,7 @@ class Service:
         not_of_others(command.spec)
         await self._paths.check(command.spec, actor)
         spec = self._complete(command.spec, actor)
-        warnings = command.warnings
+        warnings = (*command.warnings, *told_of_parts(spec))
         if spec.image and Ability.IMAGES not in self._backend.abilities:
             warnings += (
                 f"image: {spec.image} cannot be used by the {self._backend.name} backend yet; "

@@ -215,3 +215,9 @@ def test_others_are_answered_meanwhile(live: Live, monkeypatch: pytest.MonkeyPat
         assert live.get("/v1/service")["ready"]
         assert live.ask("POST", f"/v1/jobs/{second}:cancel").status == 200
     await_children(0, before)
+
+
+def test_a_trial_says_that_a_part_of_a_gpu_is_counted_only(live: Live) -> None:
+    job = {"name": "x", "tenant": "vision", "command": "true", "resources": {"gpu": 0.5}}
+    (told,) = live.ask("POST", "/v1/jobs:dry-run", job).json["warnings"]
+    assert told.startswith("gpu: 0.5 of a GPU is counted, not enforced")

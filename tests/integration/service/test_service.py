@@ -105,6 +105,19 @@ def test_a_job_is_told_from_its_submission_to_its_end(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_who_asks_for_a_part_of_a_gpu_is_told_that_it_is_counted(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path) as service:
+            part = c.SubmitJob(a_script("fake 0.05", gpus=0.5))
+            made = await service.submit(part, ME)
+            assert made.warnings[0].startswith("gpu: 0.5 of a GPU is counted, not enforced")
+            assert service.job(made.id, ME).warnings == made.warnings
+            whole = await service.submit(c.SubmitJob(a_script("fake 0.05")), ME)
+            assert not any("enforced" in each for each in whole.warnings)
+
+    asyncio.run(story())
+
+
 def test_the_same_key_makes_one_job_even_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path) as service:
