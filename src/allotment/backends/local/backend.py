@@ -17,11 +17,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from allotment.backends.local.cdi.drivers import Drivers, DriversInImages
+from allotment.backends.local.cdi.found import Specifications
 from allotment.backends.local.device_use import device_uses_of
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
 from allotment.backends.local.gpu_peaks import GpuPeaks
-from allotment.backends.local.images.images import Images
+from allotment.backends.local.images.images import Images, Ready
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.local.in_image import span_of, with_image
 from allotment.backends.local.launcher_client import LauncherClient
@@ -76,8 +78,13 @@ class LocalBackend:
         state_dir: Path,
         device_files: Mapping[int, tuple[str, ...]] | None = None,
         images: Images | None = None,
+        specifications: Specifications | None = None,
     ) -> None:
         self._images = images
+        self._drivers: DriversInImages | None = None
+        if images is not None:
+            found = specifications or Specifications()
+            self._drivers = DriversInImages(images.store, found)
         self._preparing: dict[TaskKey, asyncio.Task[None]] = {}
         """Tasks whose images come."""
         self._stopped: dict[TaskKey, StopCause | None] = {}
@@ -198,9 +205,10 @@ class LocalBackend:
         """Have an image there, and start its task; what keeps it from that is told."""
         try:
             ready = await self._store().ready(wish)
-            self._launching.add(key)
             self._held[key] = ready.hold
-            made = with_image(made, wish, ready, gang.named, gang.packages)
+            drivers = await self._drivers_for(made, ready)
+            self._launching.add(key)
+            made = with_image(made, wish, ready, gang.named, gang.packages, drivers)
             await self._start(made, key)
         except asyncio.CancelledError:
             if key in self._stopped:
@@ -216,6 +224,13 @@ class LocalBackend:
             self._preparing.pop(key, None)
             self._stopped.pop(key, None)
             self._launching.discard(key)
+
+    async def _drivers_for(self, made: Request, ready: Ready) -> Drivers | None:
+        """Return what a task's devices need in its image. Raises BackendError."""
+        if self._drivers is None:
+            return None
+        uid = made.get("uid", os.geteuid())
+        return await self._drivers.of(uid, made.get("devices", ()), ready)
 
     async def _stopped_before(self, key: TaskKey, cause: StopCause | None) -> bool:
         """Stop a task whose image still comes; False where its process is, or may be, there."""

@@ -95,6 +95,11 @@ class Images:
         self._warming: dict[tuple[int, str], asyncio.Task[None]] = {}
         """What users fetch ahead."""
 
+    @property
+    def store(self) -> Store:
+        """Where they are kept."""
+        return self._store
+
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
         await asyncio.to_thread(self._store.prepare)

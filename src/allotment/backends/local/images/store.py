@@ -39,6 +39,8 @@ class Layer(msgspec.Struct, frozen=True):
     bytes: int
     files: int
     sources: tuple[tuple[str, str], ...]
+    made_for: str = ""
+    """The record of the image above which it lies, and with which it goes; '' for none."""
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -266,6 +268,9 @@ class Store:
     def _drop_unneeded(self) -> list[Path]:
         """Take the layers nothing needs from the store; return what is to be deleted."""
         needed = {layer_name(each) for image, _ in self.images() for each in image.layers}
+        for layer in self.layers():
+            if layer.made_for and self._made(layer.made_for).exists():
+                needed.add(layer_name(layer.diff_id))
         aside: list[Path] = []
         for path in (self._root / "known").glob("*.json"):
             if path.stem not in needed and path.stem not in self._pinned:

@@ -17,7 +17,7 @@ from typing import Final
 
 from allotment.backends.local.runner import datasets, libc, mounts
 from allotment.backends.local.runner.mounts import Place, View
-from allotment.backends.local.runner.schema import Image
+from allotment.backends.local.runner.schema import Dataset, Image
 from allotment.rights import paths
 
 LAYERS: Final = "images/layers"
@@ -68,6 +68,7 @@ def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, 
         mounts.check(place, view.hidden)
     trees = [_copy(place.handle, place.path, place.is_read_only) for place in places]
     trees += datasets.copies(view.mounts, view.user)
+    drivers = [_driver(bind) for bind in image.get("drivers", ())]
     paths_of = [*(place.path for place in places), *(mount.at for mount in view.mounts)]
     system = os.open("/sys", _LOOK)
     system_tree = _copy(system, "/sys", is_read_only=True)
@@ -76,8 +77,8 @@ def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, 
     host = {name: _read(f"/etc/{name}") for name in _FROM_HOST}
     layers = _again_here(f"{view.hidden}/{LAYERS}", os.open(LAYERS, _LOOK, dir_fd=home))
     folder = _again_here(*written_to)
-    _mount_layers(image["layers"], layers, folder)
-    _go_to_root(f"/proc/self/fd/{folder}/root")
+    mount_layers(image["layers"], layers, folder)
+    go_to_root(f"/proc/self/fd/{folder}/root")
     os.close(layers)
     os.close(folder)
     _write_etc(host, image)
@@ -86,12 +87,14 @@ def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, 
     for mount in view.mounts:
         _make_folder(mount.at)
     for name in ("proc", "sys", "dev"):
-        _make_plain_folder(f"/{name}")
+        make_plain_folder(f"/{name}")
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    _attach(system_tree, "/sys", is_system=True)
+    attach(system_tree, "/sys")
+    for at, tree in drivers:
+        attach(tree, at)
     mounts.build_dev([*view.plain, *devices], kept)
     for path, tree in sorted(zip(paths_of, trees, strict=True), key=lambda p: len(p[0])):
-        _attach(tree, path, is_system=False)
+        attach(tree, path, is_users=True)
     for fd in (system, *(place.handle for place in places)):
         os.close(fd)
 
@@ -108,6 +111,20 @@ def _copy(handle: int, path: str, is_read_only: bool) -> int:  # noqa: FBT001 - 
     except OSError as error:
         raise OSError(error.errno, f"{path}: {error.strerror}") from error
     return tree
+
+
+def _driver(bind: Dataset) -> tuple[str, int]:
+    """Copy a file or folder of drivers; their places are made in a layer of the image."""
+    try:
+        handle = paths.resolve(bind["source"], links=False)
+        try:
+            tree = libc.clone_tree(handle)
+        finally:
+            os.close(handle)
+        libc.make_tree_safe(tree, is_read_only=not bind["write"])
+    except OSError as error:
+        raise OSError(error.errno, f"{bind['source']}: {error.strerror}") from error
+    return bind["at"], tree
 
 
 def _read(path: str) -> bytes | None:
@@ -136,8 +153,8 @@ def _again_here(path: str, folder: int) -> int:
     return found
 
 
-def _mount_layers(names: list[str], layers: int, folder: int) -> None:
-    """Mount the layers, topmost first, under what the task writes."""
+def mount_layers(names: list[str], layers: int, folder: int) -> None:
+    """Mount the layers, topmost first, under what is written. Raises OSError."""
     for name in ("upper", "work", "root"):
         os.mkdir(name, 0o755, dir_fd=folder)
     at = f"/proc/self/fd/{folder}"
@@ -152,7 +169,7 @@ def _mount_layers(names: list[str], layers: int, folder: int) -> None:
         raise OSError(error.errno, text) from error
 
 
-def _go_to_root(path: str) -> None:
+def go_to_root(path: str) -> None:
     """Make a mounted folder the root, and let go of the one before."""
     old = os.open("/", _LOOK)
     os.chdir(path)
@@ -217,7 +234,7 @@ def _make_folder(path: str) -> None:
         raise _in_image(path[:_MOST_SHOWN], problem) from error
 
 
-def _make_plain_folder(path: str) -> None:
+def make_plain_folder(path: str) -> None:
     """Make a folder that is one itself: to where a link leads, nothing may be mounted."""
     if os.path.islink(path):
         os.unlink(path)
@@ -227,18 +244,27 @@ def _make_plain_folder(path: str) -> None:
 def _make_targets(places: list[Place]) -> None:
     """Make a name for each place, before anything of a user's is there."""
     for place in places:
-        if stat.S_ISDIR(os.fstat(place.handle).st_mode):
-            _make_folder(place.path)
-        elif not os.path.exists(place.path):
-            _make_folder(place.path.rpartition("/")[0])
-            os.close(os.open(place.path, _NEW, 0o644))
+        make_target(place.path, is_folder=stat.S_ISDIR(os.fstat(place.handle).st_mode))
 
 
-def _attach(tree: int, path: str, *, is_system: bool) -> None:
+def make_target(path: str, *, is_folder: bool) -> None:
+    """Make a name at which something can be mounted, where there is none. Raises OSError."""
+    if is_folder:
+        _make_folder(path)
+    elif not os.path.exists(path):
+        _make_folder(path.rpartition("/")[0])
+        try:
+            os.close(os.open(path, _NEW, 0o644))
+        except OSError as error:
+            raise _in_image(path, error) from error
+
+
+def attach(tree: int, path: str, *, is_users: bool = False) -> None:
+    """Mount a copy at a path of the image; a path of a user's is looked at. Raises OSError."""
     try:
         target = paths.resolve(path)
         try:
-            if not is_system:
+            if is_users:
                 datasets.check_in_image(target, path)
             libc.move_tree(tree, target)
         finally:

@@ -48,6 +48,8 @@ _AT_RECURSIVE: Final = 0x8000
 _OPEN_TREE_CLONE: Final = 1
 _MOVE_MOUNT_EMPTY_PATHS: Final = 0x04 | 0x40
 _MOUNT_ATTR_RDONLY: Final = 1
+_MOUNT_ATTR_NOSUID: Final = 2
+_MOUNT_ATTR_NODEV: Final = 4
 _MNT_DETACH: Final = 2
 _UMOUNT_NOFOLLOW: Final = 8
 
@@ -160,6 +162,16 @@ def make_tree_read_only(tree: int) -> None:
     """Make a copy of mounts read-only, all of it. Linux 5.12 has it."""
     flags = _AT_RECURSIVE | _AT_EMPTY_PATH
     result = _syscall(_SYS_MOUNT_SETATTR, tree, b"", flags, _READ_ONLY, _SIZE_OF_ATTRIBUTES)
+    _check(result, "mount_setattr")
+
+
+def make_tree_safe(tree: int, *, is_read_only: bool) -> None:
+    """Give files in a copy of mounts no rights by set-uid bits, and no devices; all of it."""
+    attributes = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
+    attributes |= _MOUNT_ATTR_RDONLY if is_read_only else 0
+    asked = ctypes.byref(_MountAttr(attributes, 0, 0, 0))
+    flags = _AT_RECURSIVE | _AT_EMPTY_PATH
+    result = _syscall(_SYS_MOUNT_SETATTR, tree, b"", flags, asked, _SIZE_OF_ATTRIBUTES)
     _check(result, "mount_setattr")
 
 

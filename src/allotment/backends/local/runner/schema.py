@@ -17,7 +17,15 @@ STATUS_VERSION: Final = 1
 """Of status.json."""
 
 PhaseName = Literal[
-    "code", "environment", "pull", "unpack", "isolation", "mounts", "launch", "barrier"
+    "code",
+    "environment",
+    "pull",
+    "unpack",
+    "drivers",
+    "isolation",
+    "mounts",
+    "launch",
+    "barrier",
 ]
 Stage = Literal["starting", "ready", "running", "holding", "ended"]
 NamespaceChoice = Literal["auto", "own", "bwrap", "none"]
@@ -37,6 +45,7 @@ class Image(TypedDict):
 
     `record` is the file that is locked while it is in use, `layers` are names of folders,
     topmost first; `passwd` and `group` the lines of its user, `home` the user's folder.
+    `drivers` are files of the host for its devices, whose places a layer of it has.
     """
 
     record: str
@@ -46,6 +55,7 @@ class Image(TypedDict):
     home: str
     uid: int
     gid: int
+    drivers: NotRequired[list["Dataset"]]
 
 
 class Dataset(TypedDict):
@@ -275,6 +285,9 @@ def _check_image(image: Image) -> None:
     ):
         raise BadRequest("image.layers: names of layers are expected")
     _check_path("image.home", image["home"])
+    for bind in image.get("drivers", []):
+        _check_path("image.drivers.source", bind["source"])
+        _check_path("image.drivers.at", bind["at"])
 
 
 def _check_words(request: Request) -> None:

@@ -1,0 +1,1 @@
+"""Accelerators in images, as the Container Device Interface (CDI) describes them."""
