@@ -6,9 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import quote
@@ -118,12 +119,58 @@ class Moto(Store):
     def ask(self, method: str, path: str, body: bytes | None = None) -> None:
         request = urllib.request.Request(f"{self.endpoint}{path}", data=body, method=method)
         request.add_header("Content-Type", "application/octet-stream")
+        request.add_header("x-amz-acl", "public-read")
         # Whoever signs with anything is let in.
         scope = "x/20260101/us-east-1/s3/aws4_request"
         signed = f"AWS4-HMAC-SHA256 Credential={scope},SignedHeaders=host,Signature=x"
         request.add_header("Authorization", signed)
         with urllib.request.urlopen(request, timeout=PATIENCE_S):
             pass
+
+
+class Gate:
+    """A way to a store that lets so many bytes of its answers through, until it is opened."""
+
+    def __init__(self, store: Store, most: int) -> None:
+        self.passed = 0
+        self._most = most
+        self._store = store
+        self._open = threading.Event()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._begin(self._take)
+
+    def open(self) -> None:
+        self._open.set()
+
+    def close(self) -> None:
+        self._open.set()
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+
+    def _begin(self, work: Callable[..., None], *args: socket.socket) -> None:
+        threading.Thread(target=work, args=args, daemon=True).start()
+
+    def _take(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection(("127.0.0.1", self._store.port))
+                self._begin(self._forward, near, far)
+                self._begin(self._back, far, near)
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+
+    def _back(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(1 << 16):
+                if self.passed + len(data) > self._most:
+                    self._open.wait()
+                target.sendall(data)
+                self.passed += len(data)
 
 
 def _free_port() -> int:

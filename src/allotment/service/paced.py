@@ -1,7 +1,9 @@
 """Connections to a server that has to keep a pace: one that drips holds no thread long."""
 
+import contextlib
 import io
 import socket
+import threading
 import time
 import urllib.request
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
@@ -61,6 +63,26 @@ class SecureConnection(HTTPSConnection):
     """A connection with TLS, with the certificate checked."""
 
     response_class = _Response
+
+    def connect(self) -> None:
+        """Connect, and agree on keys within a while. Raises OSError."""
+        HTTPConnection.connect(self)
+        # Its time-out is for each byte, of which the other side could send one now and then.
+        again = self.sock.dup()
+        watch = threading.Timer(GRACE_S, _cut, [again])
+        watch.daemon = True
+        watch.start()
+        try:
+            context = cast("Any", self)._context  # noqa: SLF001 - as HTTPSConnection made it
+            self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+        finally:
+            watch.cancel()
+            again.close()
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class OverPlain(urllib.request.HTTPHandler):

@@ -1,12 +1,17 @@
 """Datasets in object stores: looked at, fetched once, shared by grant, and never half there."""
 
+import contextlib
+import hashlib
+import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.integration.service.test_data import as_user, job_of, refused
-from tests.support.object_stores import BUCKET, KEY, Moto, Rclone, Store, a_store
+from tests.support.cluster import until
+from tests.support.object_stores import BUCKET, KEY, Gate, Moto, Rclone, Store, a_store
 from tests.support.registry import CONFIG, Job, WithUsers, a_service
 
 pytestmark = [
@@ -16,12 +21,11 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def reachable_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that all users may pass through."""
-    folder = tmp_path_factory.mktemp("stores")
-    for path in (folder, folder.parent, folder.parent.parent):
-        path.chmod(0o755)
-    return folder
+def reachable_once() -> Iterator[Path]:
+    """A folder that all users may pass through; pytest closes its own to them."""
+    with tempfile.TemporaryDirectory(prefix="allot-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
@@ -158,3 +162,104 @@ def test_a_refusal_says_whose_matter_it_is(service: WithUsers, rclone: Rclone) -
         service, "ann", "create", "other", "--s3", "s3://b2b", "--endpoint", "http://10.0.0.1"
     )
     assert as_user(service, "ann", "ls").find("other") < 0, "nothing was made"
+
+
+# ── faults ──────────────────────────────────────────────────────────────────────────────
+
+
+def begun(service: WithUsers, name: str, prefix: str, command: str) -> int:
+    """Submit a job of ann's; give its number."""
+    small = {"cpu": 0.1, "memory": "64MiB"}
+    spec = {"name": name, "tenant": "ann", "command": command, "resources": small,
+            "data": {f"{prefix}@1": "/data/w"}}  # fmt: skip
+    status, answer = service.ask_as("ann", "POST", "/v1/jobs", spec)
+    assert status == 201, answer
+    return answer["id"]
+
+
+@contextlib.contextmanager
+def held(
+    service: WithUsers, store: Store, prefix: str, sizes: tuple[int, ...]
+) -> Iterator[tuple[Gate, dict[str, str]]]:
+    """Register objects behind a gate that is shut amid the first fetch."""
+    files = {str(number): os.urandom(size) for number, size in enumerate(sizes)}
+    store.put({f"{prefix}/{name}": data for name, data in files.items()})
+    gate = Gate(store, sum(sizes) // 2)
+    try:
+        place = f"s3://{BUCKET}/{prefix}"
+        words = ("create", prefix, "--s3", place, "--endpoint", gate.endpoint)
+        as_user(service, "ann", *words)
+        yield gate, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    finally:
+        gate.close()
+
+
+def trees(service: WithUsers) -> set[Path]:
+    return set((service.state / "data").glob("*/trees/*"))
+
+
+def test_what_a_killed_service_was_fetching_is_never_seen(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    before = trees(service)
+    with held(service, rclone, "killed", (3 << 20, 3 << 20, 1000)) as (gate, digests):
+        job = begun(service, "killed", "killed", "cd /data/w; sha256sum *")
+        until(lambda: gate.passed > 1 << 20, "a part of the files")
+        service.kill()
+        assert trees(service) == before
+        gate.open()
+        service.up()
+        service.wait_for(job, "succeeded", "failed")
+        found = Job(service, job)
+        assert found.state == "succeeded", found.diagnosis
+        lines = (line.split() for line in found.output.splitlines())
+        assert {name: digest for digest, name in lines} == digests
+        assert not list((service.state / "data/new").iterdir())
+        assert len(trees(service)) == len(before) + 1
+
+
+def test_a_job_that_is_cancelled_waits_for_no_file(service: WithUsers, rclone: Rclone) -> None:
+    with held(service, rclone, "slow", (3 << 20,)) as (gate, _):
+        job = begun(service, "slow", "slow", "true")
+        until(lambda: gate.passed > 1 << 20, "a part of the file")
+        assert service.ask_as("ann", "POST", f"/v1/jobs/{job}:cancel", {})[0] == 200
+        service.wait_for(job, "cancelled")
+        assert Job(service, job).output == ""
+
+
+def test_a_store_that_is_away_is_asked_again(service: WithUsers, rclone: Rclone) -> None:
+    rclone.put({"away/a": "here"})
+    create(service, rclone, "away")
+    rclone.stop()
+    try:
+        assert "does not answer" in said_no(service, rclone, "away")
+        job = begun(service, "away", "away", "cat /data/w/a")
+
+        def is_told() -> bool:
+            first = service.get(f"/v1/jobs/{job}")["attempts"][:1]
+            return bool(first and first[0]["diagnosis"])
+
+        until(is_told, "the first attempt to end")
+    finally:
+        rclone.start()
+    service.wait_for(job, "succeeded", "failed")
+    view = Job(service, job).view
+    first = view["attempts"][0]["diagnosis"]
+    assert (first["code"], first["owner"]) == ("store_away", "platform")
+    assert view["row"]["state"] == "succeeded"
+
+
+def test_a_key_that_was_taken_away_starts_nothing(service: WithUsers, rclone: Rclone) -> None:
+    rclone.put({"taken/a": "x"})
+    create(service, rclone, "taken")
+    path = service.home("ann") / ".aws/credentials"
+    whole = path.read_text()
+    path.write_text("")
+    try:
+        job = begun(service, "taken", "taken", "true")
+        service.wait_for(job, "succeeded", "failed")
+    finally:
+        path.write_text(whole)
+    found = Job(service, job)
+    assert (found.state, found.diagnosis["code"]) == ("failed", "store_denied")
+    assert "There is no key of profile default" in found.diagnosis["cause"]

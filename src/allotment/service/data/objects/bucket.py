@@ -23,7 +23,6 @@ from allotment.service.data.objects.trouble import Kind, StoreTrouble
 
 TRIES: Final = 4
 FIRST_PAUSE_S: Final = 0.25
-LISTING_S: Final = 60.0
 MOST_PAGE: Final = 8 << 20
 _MOST_ERROR: Final = 64 << 10
 _A_PAGE: Final = "1000"
@@ -80,7 +79,7 @@ class Bucket:
 
     def _all(self, prefix: str, most: int, most_bytes: int) -> list[Object]:
         found: list[Object] = []
-        size, token, end = 0, "", time.monotonic() + LISTING_S
+        size, token = 0, ""
         while True:
             query = {"prefix": prefix, "max-keys": _A_PAGE}
             page = self._page(query | ({"continuation-token": token} if token else {}))
@@ -97,10 +96,6 @@ class Bucket:
             if not page.next:
                 return found
             token = page.next
-            if time.monotonic() > end:
-                raise StoreTrouble(
-                    Kind.AWAY, f"{self._host} did not list {self.place} in {LISTING_S:.0f} s."
-                )
 
     def _page(self, query: dict[str, str]) -> Page:
         asked = {"list-type": "2", "encoding-type": "url", **query}
@@ -172,7 +167,7 @@ class Bucket:
         for number in range(TRIES):
             if number:
                 time.sleep(pause_s)
-                pause_s *= 4
+                pause_s *= 3
             if not self._is_wanted():
                 raise Stopped
             yield number
@@ -212,6 +207,9 @@ class Bucket:
         while piece := answer.read1(_PIECE):
             pieces.append(piece)
             size += len(piece)
+            if not self._is_wanted():
+                self.close()
+                raise Stopped
             if size > most:
                 raise self._odd(f"it sends more than {most >> 20} MiB for one page")
         if answer.length:

@@ -20,7 +20,7 @@ from allotment.model.ids import Actor
 from allotment.model.quantity import Instant, Millis
 from allotment.service.content.manifest import BadManifest
 from allotment.service.content.shelf import Full, Room
-from allotment.service.data.objects.bucket import LISTING_S, Bucket, Stopped
+from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.cache import (
     DiskTrouble,
     ObjectCache,
@@ -37,6 +37,7 @@ from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account
 from allotment.service.threads import Threads
 
+LISTING_S: Final = 60.0
 LOOK_S: Final = 0.5
 PATIENCE_S: Final = 600.0
 FETCHING_S: Final = 7 * 24 * 3600.0
@@ -97,9 +98,15 @@ class Objects:
 
     def _looked(self, place: ObjectPlace, account: Account) -> ObjectList:
         limits = self._state.config.limits
-        bucket = Bucket(place, _key(place, account), account.identity)
+        end = time.monotonic() + LISTING_S
+        key = _key(place, account)
+        bucket = Bucket(place, key, account.identity, lambda: time.monotonic() < end)
         try:
             found = bucket.objects(limits.data_files, limits.data_cache)
+        except Stopped:
+            raise StoreTrouble(
+                Kind.AWAY, f"{place.endpoint} did not list {place} in {LISTING_S:.0f} s."
+            ) from None
         finally:
             bucket.close()
         listing = listing_of(found, place)
@@ -239,8 +246,7 @@ class Objects:
     async def sweep(self) -> None:
         """Remove what no version has, and what is more than may be here."""
         await self._sweep(UNUSED_S)
-        if self.cache.used() > self._state.config.limits.data_cache:
-            await self._evict_until(lambda: self.cache.room.reserve(0))
+        await self._evict_until(lambda: self.cache.room.reserve(0))
 
     async def _make_room(self, size: int) -> None:
         """Reserve room, for which others go. Raises StoreTrouble."""
