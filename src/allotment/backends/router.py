@@ -99,9 +99,11 @@ class Router:
         return refused
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
+        by_engine: dict[Backend, list[TaskKey]] = {}
         for key in keys:
             for engine in await self._of(key):
-                await engine.open_barrier([key])
+                by_engine.setdefault(engine, []).append(key)
+        await gather_all([engine.open_barrier(mine) for engine, mine in by_engine.items()])
 
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
