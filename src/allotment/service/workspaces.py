@@ -28,7 +28,10 @@ class Workspaces:
 
     def node_of(self, job: JobRecord) -> str:
         """Return the node on which a job reports; '' where the service sees its disk."""
-        return self.nodes_of(job.attempts[-1])[0] if self._apart is not None else ""
+        if self._apart is None:
+            return ""
+        node = self.nodes_of(job.attempts[-1])[0]
+        return node if self._apart.workspace_of(node) is not None else ""
 
     def spread_of(self, attempt: AttemptRecord) -> tuple[str, ...]:
         """Return all nodes of an attempt; none where the service sees all disks."""

@@ -28,6 +28,7 @@ from allotment.backends.kubernetes.launch import Launching
 from allotment.backends.kubernetes.looking import Looking
 from allotment.backends.kubernetes.node_news import NodeNews
 from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.pod_folders import PodFolders
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
@@ -43,6 +44,7 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import Offered
 from allotment.service.forever import forever
 from allotment.service.ports import GangLaunch, LogChunk, Offer, Refused, Report, Silence
+from allotment.service.workspace import Workspace
 
 FIRST_S = 5.0
 """How long a start waits for the first answers."""
@@ -69,6 +71,7 @@ class KubernetesBackend:
         self._setup, self._nodes = setup, nodes
         self._kubeconfig = found_file(setup.kubeconfig)
         self._records = Records(state_dir / "kubernetes")
+        self._in_pods = None if setup.volumes else PodFolders(str(state_dir))
         self._contact = Contact("Kubernetes", "pods")
         self._tasks = Tasks(self._records)
         self._rules = Rules(setup.name, dict(setup.namespaces), read_hived)
@@ -212,6 +215,11 @@ class KubernetesBackend:
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
         return self._ends.outputs.read(key, stream, offset, size)
+
+    def workspace_of(self, node: str) -> Workspace | None:  # noqa: ARG002 - all alike
+        """Return where the files of jobs are; None where pods have volumes, of which the
+        service may see some."""
+        return self._in_pods
 
     async def forget(self, job: JobId) -> None:
         await self._ends.forget(job)
