@@ -26,6 +26,7 @@ class KubeApi:
         self.nodes: dict[str, Tree] = {}
         self.pods: dict[str, Tree] = {}
         """By namespace/name."""
+        self.secrets: dict[str, Tree] = {}
         self.because = ""
         """Why it says no, in its words."""
         self.says: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -207,6 +208,9 @@ class KubeApi:
         if path == PODS:
             new = f"ns/{document['metadata']['name']}"
             return self._no(409, "there") if new in self.pods else self._made(document)
+        if path == SECRETS:
+            new = document["metadata"]["name"]
+            return self._no(409, "there") if new in self.secrets else self._hidden(document)
         if part == "binding":
             return self._bound(at, document)
         if part == "eviction":
@@ -214,9 +218,13 @@ class KubeApi:
         is_review = path.endswith("selfsubjectaccessreviews")
         return _yes({"status": {"allowed": self.allows}} if is_review else {})
 
+    def _hidden(self, document: Tree) -> Answer:
+        self.secrets[document["metadata"]["name"]] = document
+        return _yes({})
+
     def _made(self, document: Tree) -> Answer:
         self._add_pod("ns", document)
-        return _yes(self.our_pod())
+        return _yes(document)
 
     def _add_pod(self, namespace: str, document: Tree) -> None:
         number = next(self._numbers)

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -18,13 +19,16 @@ from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, wh
 from allotment.backends.kubernetes.request import (
     FROM_HOST,
     MOST_OPEN,
+    MOST_SHARED,
+    Names,
     Place,
     begun_on,
     binding_of,
     missing_paths,
-    open_env,
     pod_of,
     secret_of,
+    secrets_of,
+    variables_of,
 )
 from allotment.backends.kubernetes.rights import RIGHTS
 from allotment.backends.kubernetes.status import Told, hindrance, report
@@ -55,6 +59,7 @@ GANG = GangLaunch(
     writable=("/state/outputs/7/attempt-2",),
     labels=(("user", "a b"),),
 )
+NAMES = Names("allot-1-7-2-1", "token")
 PLACE = Place("allot-1", "pytorch:1", "nvidia.com/gpu")
 OPS = Path(__file__).parents[3] / "ops" / "kubernetes"
 
@@ -102,7 +107,7 @@ def a_node(**more: object) -> KubeNode:
 
 
 def test_a_pod_is_what_its_task_asked_for() -> None:
-    pod = pod_of(GANG, TASK, "allot-1-7-2-1", "token", PLACE)
+    pod = pod_of(GANG, TASK, NAMES, PLACE)
     spec, (container,) = pod["spec"], pod["spec"]["containers"]
     amounts = {"cpu": "1500m", "memory": str(100 * MIB), "nvidia.com/gpu": "2"}
     assert container["resources"] == {"requests": amounts, "limits": amounts}
@@ -120,47 +125,62 @@ def test_a_pod_is_what_its_task_asked_for() -> None:
 
 def test_a_task_without_gpus_sees_none() -> None:
     task = replace(TASK, binding=Binding("n3"), resources=Resources(cpu_milli=100))
-    (container,) = pod_of(GANG, task, "p", "t", PLACE)["spec"]["containers"]
+    (container,) = pod_of(GANG, task, NAMES, PLACE)["spec"]["containers"]
     assert container["resources"]["limits"] == {"cpu": "100m"}
     assert {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"} in container["env"]
 
 
-def test_the_environment_is_in_a_secret_that_goes_with_its_pod() -> None:
-    secret = secret_of(GANG, TASK, "p", "uid-1", "token")
+def test_what_a_user_names_is_in_a_secret_that_goes_with_its_pods() -> None:
+    gang = replace(GANG, named=frozenset({"A"}))
+    task = replace(TASK, env=(("A", "1"), ("RANK", "3")))
+    name = secrets_of("allot-1", gang, "token")[KEY]
+    secret = secret_of(name, variables_of(gang, task).hidden, [("p", "u1"), ("q", "u2")])
     assert secret["data"] == {"A": base64.b64encode(b"1").decode()}
-    (owner,) = secret["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == ("Pod", "uid-1")
-    (container,) = pod_of(GANG, TASK, "p", "token", PLACE)["spec"]["containers"]
+    owners = secret["metadata"]["ownerReferences"]
+    assert [(each["kind"], each["uid"]) for each in owners] == [("Pod", "u1"), ("Pod", "u2")]
+    (container,) = pod_of(gang, task, Names("p", "t", name), PLACE)["spec"]["containers"]
     (source,) = container["envFrom"]
     assert source["secretRef"]["name"] == secret["metadata"]["name"]
+    assert container["env"] == [{"name": "RANK", "value": "3"}]
 
 
 def test_a_pod_that_begins_at_once_has_its_node_and_variables_and_needs_no_secret() -> None:
     task = replace(TASK, env=(("A", "1 $(B)"), ("PATH", "/usr/bin")))
-    env = {"A": "1 $(B)"}
-    assert open_env(GANG, task) == env
-    whole = pod_of(GANG, task, "p", "token", PLACE)
-    begun = begun_on("n3", env, whole)
-    (container,) = begun["spec"]["containers"]
-    assert begun["spec"]["nodeName"] == "n3"
+    assert variables_of(GANG, task) == ({"A": "1 $(B)"}, {})
+    assert not secrets_of("p", GANG.only((task,)), "token")
+    whole = pod_of(GANG, task, NAMES, PLACE)
+    (container,) = whole["spec"]["containers"]
     assert container["env"] == [{"name": "A", "value": "1 $$(B)"}]
-    (source,) = whole["spec"]["containers"][0]["envFrom"]
-    container["envFrom"] = [source]
-    del begun["spec"]["nodeName"]
-    container["env"] = []
+    assert "envFrom" not in container
+    begun = begun_on("n3", whole)
+    assert begun["spec"].pop("nodeName") == "n3"
     assert begun == whole, "all else is the same"
 
 
 def test_what_a_user_names_or_is_long_is_in_a_secret() -> None:
-    assert open_env(replace(GANG, named=frozenset({"A"})), TASK) is None
-    assert open_env(GANG, replace(TASK, env=(("A", "x" * MOST_OPEN),))) is None
+    assert variables_of(replace(GANG, named=frozenset({"A"})), TASK) == ({}, {"A": "1"})
+    long = "x" * MOST_OPEN
+    assert variables_of(GANG, replace(TASK, env=(("A", long),))) == ({}, {"A": long})
+
+
+def test_tasks_with_the_same_variables_share_a_secret_as_far_as_it_names_their_pods() -> None:
+    def task(index: int, value: str) -> TaskLaunch:
+        key = replace(KEY, index=index)
+        return replace(TASK, key=key, env=(("A", value), ("N", f"{index}")))
+
+    tasks = [task(index, "1") for index in range(MOST_SHARED + 1)] + [task(500, "2")]
+    gang = replace(GANG, tasks=tuple(tasks), named=frozenset({"A"}))
+    names = secrets_of("p", gang, "token")
+    assert list(names) == [each.key for each in tasks]
+    shared = Counter(names.values())
+    assert sorted(shared.values()) == [1, 1, MOST_SHARED]
 
 
 def test_what_an_image_says_of_itself_is_left_to_it() -> None:
     task = replace(TASK, argv=(), env=(("HOME", "/home/a"), ("PATH", "/opt/bin"), ("B", "2")))
     gang = replace(GANG, named=frozenset({"PATH"}))
-    assert set(secret_of(gang, task, "p", "u", "t")["data"]) == {"PATH", "B"}
-    (container,) = pod_of(gang, task, "p", "t", PLACE)["spec"]["containers"]
+    assert variables_of(gang, task) == ({"B": "2"}, {"PATH": "/opt/bin"})
+    (container,) = pod_of(gang, task, NAMES, PLACE)["spec"]["containers"]
     assert "command" not in container, "the image's own is meant"
 
 
@@ -168,7 +188,7 @@ def test_folders_are_on_volumes_or_missed() -> None:
     volumes = {"/shared": "data", "/scratch": FROM_HOST}
     gang = replace(GANG, read_only=("/shared/images", "/home/me", "/state/attempts/7/2"))
     assert missing_paths(gang, KEY, volumes) == ["/home/me"]
-    spec = pod_of(gang, TASK, "p", "t", replace(PLACE, volumes=volumes))["spec"]
+    spec = pod_of(gang, TASK, NAMES, replace(PLACE, volumes=volumes))["spec"]
     kinds = {name for place in spec["volumes"] for name in place if name != "name"}
     assert kinds == {"emptyDir", "hostPath", "persistentVolumeClaim"}
 

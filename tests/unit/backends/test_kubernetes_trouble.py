@@ -134,10 +134,76 @@ def test_a_task_that_stands_alone_is_one_request(world: World) -> None:
     asyncio.run(story())
 
 
+NAMED = msgspec.structs.replace(TASK, env=(("TOKEN", "x"),))
+
+
+def a_gang(count: int) -> GangLaunch:
+    """Return a gang whose user has named a variable."""
+    tasks = (
+        msgspec.structs.replace(NAMED, key=msgspec.structs.replace(KEY, index=index))
+        for index in range(count)
+    )
+    return msgspec.structs.replace(
+        GANG, tasks=tuple(tasks), named=frozenset({"TOKEN"}), at_barrier=True
+    )
+
+
+def test_a_gang_shares_one_secret_that_is_made_once_its_pods_are_there(world: World) -> None:
+    async def story() -> None:
+        gang = a_gang(3)
+        keys = [each.key for each in gang.tasks]
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [LOST]
+            with pytest.raises(EngineAway):
+                await backend.launch(gang)
+            assert world.asks("POST", SECRETS) == 0, "it would name too few pods"
+            assert not world.said(Seen.READY)
+            assert await backend.launch(gang) == {}
+            assert world.asks("POST", SECRETS) == 1
+            (secret,) = world.api.secrets.values()
+            pods = {pod["metadata"]["uid"] for pod in world.api.pods.values()}
+            assert {each["uid"] for each in secret["metadata"]["ownerReferences"]} == pods
+            named = {
+                pod["spec"]["containers"][0]["envFrom"][0]["secretRef"]["name"]
+                for pod in world.api.pods.values()
+            }
+            assert named == {secret["metadata"]["name"]}
+            assert {each.key for each in world.said(Seen.READY)} == set(keys)
+        async with world.service() as backend:
+            assert {each.seen for each in await backend.observe(keys)} == {Seen.READY}
+            await backend.open_barrier(keys)
+            bound = [each for each in world.api.asked if each[1].endswith("/binding")]
+            assert len(bound) == 3
+
+    asyncio.run(story())
+
+
+def test_a_gang_whose_secret_was_not_answered_is_not_ready(world: World) -> None:
+    async def story() -> None:
+        gang = a_gang(2)
+        keys = [each.key for each in gang.tasks]
+        async with world.service() as backend:
+            world.api.says["POST", SECRETS] = [503] * client_of.TRIES
+            with pytest.raises(EngineAway):
+                await backend.launch(gang)
+        async with world.service() as backend:
+            known = await backend.observe(keys)
+            assert {each.seen for each in known} == {Seen.UNKNOWN}, "it is launched again"
+            assert await backend.launch(gang) == {}
+            assert len(world.said(Seen.READY)) == 2
+            assert len(world.api.secrets) == 1
+            world.api.says["POST", SECRETS] = [403]
+            other = msgspec.structs.replace(NAMED, key=msgspec.structs.replace(KEY, job=8))
+            refused = await backend.launch(gang.only((other,)))
+            assert list(refused) == [other.key]
+
+    asyncio.run(story())
+
+
 def test_a_task_that_has_variables_of_its_user_is_bound_when_its_secret_is_there(
     world: World,
 ) -> None:
-    gang = msgspec.structs.replace(GANG, named=frozenset({"TOKEN"}))
+    gang = msgspec.structs.replace(GANG, tasks=(NAMED,), named=frozenset({"TOKEN"}))
 
     async def story() -> None:
         async with world.service() as backend:

@@ -1,9 +1,9 @@
 """A task → its pod, made once, however often that is asked."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from secrets import token_hex
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,13 +17,15 @@ from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import (
     LAUNCH,
+    Names,
     Place,
     begun_on,
     missing_paths,
     name_of,
-    open_env,
     pod_of,
     secret_of,
+    secrets_of,
+    variables_of,
 )
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.tasks import Tasks
@@ -49,6 +51,8 @@ UNSEEN_PATHS = Diagnosis(
     "Put them on a disk that the nodes share, and name it under engines, `volumes`.",
 )
 
+T = TypeVar("T")
+
 
 class Launching:
     """Makes the pods of gangs."""
@@ -68,10 +72,30 @@ class Launching:
         self._hearing, self._bindings, self._sink = hearing, bindings, sink
 
     async def launch(self, gang: GangLaunch) -> Refused:
-        """Make a gang's pods; return which of its tasks are refused, and why."""
-        found = await gather_all([self._launch_or_refuse(gang, task) for task in gang.tasks])
+        """Make a gang's pods, then the Secrets that they share, and let go on what may; return
+        which of its tasks are refused, and why. Raises EngineAway."""
         keys = [task.key for task in gang.tasks]
-        refused = {key: why for key, why in zip(keys, found, strict=True) if why}
+        secrets = secrets_of(self._prefix, gang, token_hex(8))
+        makes = [
+            _or_refusal(self._with_pod(gang, task, secrets.get(task.key, "")))
+            for task in gang.tasks
+        ]
+        made = dict(zip(keys, await gather_all(makes), strict=True))
+        refused = {key: why for key, why in made.items() if isinstance(why, str)}
+        there = {key: each for key, each in made.items() if isinstance(each, Launched)}
+        refused |= await self._hide(gang, there)
+        goes = {
+            key: _or_refusal(self._go_on(key, record, at_barrier=gang.at_barrier))
+            for key, record in there.items()
+            if key not in refused
+        }
+        went = zip(goes, await gather_all(list(goes.values())), strict=True)
+        refused |= {key: why for key, why in went if why}
+        await self._bind_held(keys, refused)
+        return refused
+
+    async def _bind_held(self, keys: Sequence[TaskKey], refused: Refused) -> None:
+        """Have tasks of a gang wait in their pods, on their nodes, unless one was refused."""
         live = self._tasks.live
         held = [(key, record) for key in keys if (record := live.get(key)) is not None]
         held = [each for each in held if each[1].is_held and not each[1].is_bound]
@@ -80,44 +104,66 @@ class Launching:
                 self._sink(TaskReport(key, Seen.READY, engine_job=record.name))
         else:
             await gather_all([self._bindings.bind(*each) for each in held])
-        return refused
 
-    async def _launch_or_refuse(self, gang: GangLaunch, task: TaskLaunch) -> str:
-        """Return why a task is refused; '' where it is not. Raises EngineAway."""
-        try:
-            await self._launch(gang, task)
-        except EngineAway:
-            raise
-        except BackendError as error:
-            return str(error)
-        return ""
-
-    async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
+    async def _with_pod(
+        self, gang: GangLaunch, task: TaskLaunch, secret: str
+    ) -> Launched | None:
+        """Make a task's pod, or find it; return what is known of it. None where the task is
+        over. `secret` is what a new one gets."""
         key = task.key
         record = self._tasks.record(key)
-        at_once = record is None and not gang.at_barrier and open_env(gang, task) is not None
+        at_once = record is None and not gang.at_barrier and not secret
         if record is None:
-            record = self._new(gang, task, at_once=at_once)
+            record = self._new(gang, task, secret, at_once=at_once)
             if (refused := self._refusal(gang, key, record)) is not None:
                 await self._tasks.keep_new(key, refused)
                 self._sink(end_report(key, refused))
-                return
+                return None
             await self._tasks.keep_new(key, record)
         if record.exit is not None:
-            return
+            return None
         if not record.is_bound:
             record = await self._make(gang, task, record, at_once=at_once)
             if self._tasks.has_ended(key):
-                return
+                return None
         self._tasks.adopt(key, record)
+        return record
+
+    async def _hide(self, gang: GangLaunch, there: Mapping[TaskKey, Launched]) -> Refused:
+        """Make the Secrets of tasks whose pods are there and on no node; return the refused."""
+        sharing: dict[str, list[TaskLaunch]] = {}
+        for task in gang.tasks:
+            record = there.get(task.key)
+            if record is not None and record.secret and not record.is_bound:
+                sharing.setdefault(record.secret, []).append(task)
+        documents = [
+            secret_of(
+                name,
+                variables_of(gang, tasks[0]).hidden,
+                [(there[task.key].name, there[task.key].uid) for task in tasks],
+            )
+            for name, tasks in sharing.items()
+        ]
+        makes = [_or_refusal(self._client.make_secret(each)) for each in documents]
+        found = zip(sharing.values(), await gather_all(makes), strict=True)
+        return {task.key: why for tasks, why in found if why for task in tasks}
+
+    async def _go_on(self, key: TaskKey, record: Launched, *, at_barrier: bool) -> None:
+        """Keep which pod is a task's, and let it begin, or say that it is ready."""
         if record.is_bound:
             self._hearing.hear_now(key, record)
-        if not gang.at_barrier:
+            return
+        await self._tasks.keep(key, record)
+        if self._tasks.has_ended(key):
+            return
+        if not at_barrier:
             await self._bindings.bind(key, record)
-        elif not (record.is_bound or record.is_held):
+        elif not record.is_held:
             self._sink(TaskReport(key, Seen.READY, engine_job=record.name))
 
-    def _new(self, gang: GangLaunch, task: TaskLaunch, *, at_once: bool) -> Launched:
+    def _new(
+        self, gang: GangLaunch, task: TaskLaunch, secret: str, *, at_once: bool
+    ) -> Launched:
         """Return what is kept of a task before anything of it is in Kubernetes."""
         node = task.binding.node
         self._cluster.need_nodes()
@@ -128,8 +174,9 @@ class Launching:
         if fence_ms:
             self._beats.need(node)
         return Launched(
-            name_of(self._prefix, task.key), node, token_hex(8), log_bytes=gang.log_bytes,
-            at_once=at_once, fence_ms=fence_ms, is_held=gang.at_barrier and fence_ms > 0,
+            name_of(self._prefix, task.key), node, token_hex(8), secret,
+            log_bytes=gang.log_bytes, at_once=at_once, fence_ms=fence_ms,
+            is_held=gang.at_barrier and fence_ms > 0,
         )  # fmt: skip
 
     def _refusal(self, gang: GangLaunch, key: TaskKey, record: Launched) -> Launched | None:
@@ -146,10 +193,10 @@ class Launching:
     async def _make(
         self, gang: GangLaunch, task: TaskLaunch, record: Launched, *, at_once: bool
     ) -> Launched:
-        """Make a task's pod and its Secret, or find those that an earlier try made.
+        """Make a task's pod, or find the one that an earlier try made.
 
-        One that begins `at_once` is made on its node, and needs no Secret. Each further try is
-        by steps, and finds it by its name.
+        One that begins `at_once` is made on its node. Each further try is by steps, and finds
+        it by its name.
         """
         self._cluster.need_nodes()  # they say what its devices are called
         if record.fence_ms:
@@ -160,12 +207,11 @@ class Launching:
             device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
             self._beats.name, record.fence_ms // 1000, record.is_held,
         )  # fmt: skip
-        document = pod_of(gang, task, record.name, record.token, place)
-        env = open_env(gang, task) if at_once else None
+        names = Names(record.name, record.token, record.secret)
+        document = pod_of(gang, task, names, place)
         pod = None
-        if env is not None:
-            begun = begun_on(record.node, env, document)
-            pod = await self._made_at_once(task.key, begun)
+        if at_once:
+            pod = await self._made_at_once(task.key, begun_on(record.node, document))
         if pod is None:
             pod = await self._made_by_steps(task.key, record, document, is_first=at_once)
         if (pod.metadata.labels or {}).get(LAUNCH) != record.token:
@@ -173,16 +219,12 @@ class Launching:
                 f"pod {record.name} in namespace {self._client.namespace} is not ours: who "
                 "else may make pods there?"
             )
-        uid = pod.metadata.uid
-        record = msgspec.structs.replace(record, uid=uid)
+        record = msgspec.structs.replace(record, uid=pod.metadata.uid)
         if pod.spec.node_name == record.node:
             boot = self._cluster.boot_of(record.node)
             record = msgspec.structs.replace(record, is_bound=True, boot=boot)
             await self._tasks.keep(task.key, record)
             self._tasks.note_placed(task.key)
-            return record
-        secret = secret_of(gang, task, record.name, uid, record.token)
-        await gather_all([self._tasks.keep(task.key, record), self._client.make_secret(secret)])
         return record
 
     async def _made_at_once(self, key: TaskKey, document: Mapping[str, Any]) -> Pod | None:
@@ -212,3 +254,13 @@ class Launching:
             if not is_first:
                 self._tasks.need_answer(key, record)
             raise
+
+
+async def _or_refusal(doing: Coroutine[Any, Any, T]) -> T | str:
+    """Return what is done, or why it is refused. Raises EngineAway."""
+    try:
+        return await doing
+    except EngineAway:
+        raise
+    except BackendError as error:
+        return str(error)

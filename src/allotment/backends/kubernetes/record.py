@@ -25,6 +25,8 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     node: str
     token: str
     """What only we knew before the pod was there: by it that pod is ours."""
+    secret: str = ""
+    """The Secret with those of its variables that its pod does not show; '' for none."""
     uid: str = ""
     """Of its pod; empty until the API server has answered."""
     is_bound: bool = False

@@ -1,9 +1,9 @@
 """A task → the pod that runs it, and what goes with it. Pure."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -41,42 +41,65 @@ def name_of(prefix: str, key: TaskKey) -> str:
     return f"{prefix}-{key.job}-{key.attempt}-{key.index}"
 
 
+MOST_OPEN = 8192
+"""Letters: an environment that is longer would make each word about its pod long."""
+MOST_SHARED = 100
+"""Pods with one Secret: it names each, to go with the last of them."""
+
+
+class Variables(NamedTuple):
+    """The environment of a task: what its pod shows, and what is in a Secret."""
+
+    shown: Mapping[str, str]
+    hidden: Mapping[str, str]
+
+
+def variables_of(gang: GangLaunch, task: TaskLaunch) -> Variables:
+    """Return the variables of a task. Hidden are those that its user named, and all where the
+    rest is long."""
+    env = _env(gang, task)
+    shown = {name: value for name, value in env.items() if name not in gang.named}
+    if sum(len(name) + len(value) for name, value in shown.items()) > MOST_OPEN:
+        return Variables({}, env)
+    return Variables(shown, {name: env[name] for name in env if name in gang.named})
+
+
+def secrets_of(prefix: str, gang: GangLaunch, token: str) -> dict[TaskKey, str]:
+    """Return the name of a new Secret for each task that needs one. Those with the same
+    variables in it share one, as all of a gang do as a rule. No other has this `token`."""
+    alike: dict[tuple[tuple[str, str], ...], list[TaskKey]] = {}
+    for task in gang.tasks:
+        if hidden := variables_of(gang, task).hidden:
+            alike.setdefault(tuple(hidden.items()), []).append(task.key)
+    found: dict[TaskKey, str] = {}
+    for keys in alike.values():
+        for start in range(0, len(keys), MOST_SHARED):
+            some = keys[start : start + MOST_SHARED]
+            found |= dict.fromkeys(some, f"{name_of(prefix, some[0])}-{token}")
+    return found
+
+
 def secret_of(
-    gang: GangLaunch, task: TaskLaunch, name: str, uid: str, token: str
+    name: str, hidden: Mapping[str, str], pods: Sequence[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Return the Secret with a task's environment. It goes when its pod goes."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+    """Return the Secret with hidden variables. It goes when the last of its pods goes, which
+    are given by name and uid."""
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid} for pod, uid in pods]
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": f"{name}-{token}", "ownerReferences": [owner]},
+        "metadata": {"name": name, "ownerReferences": owners},
         "type": "Opaque",
+        "immutable": True,  # so no kubelet has to watch it
         "data": {
-            name: base64.b64encode(value.encode()).decode()
-            for name, value in _env(gang, task).items()
+            name: base64.b64encode(value.encode()).decode() for name, value in hidden.items()
         },
     }
 
 
-MOST_OPEN = 8192
-"""Letters: an environment that is longer would make each word about its pod long."""
-
-
-def open_env(gang: GangLaunch, task: TaskLaunch) -> dict[str, str] | None:
-    """Return the variables of a task where it needs no Secret for them: none is its user's."""
-    env = _env(gang, task)
-    size = sum(len(name) + len(value) for name, value in env.items())
-    return env if not gang.named and size <= MOST_OPEN else None
-
-
-def begun_on(node: str, env: Mapping[str, str], pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a pod that begins as soon as it is made: on its node, with its variables."""
-    spec: dict[str, Any] = pod["spec"]
-    first, *others = spec["containers"]
-    named = [{"name": name, "value": _escaped(value)} for name, value in env.items()]
-    first = {**first, "env": [*named, *first["env"]]}
-    del first["envFrom"]
-    return {**pod, "spec": {**spec, "nodeName": node, "containers": [first, *others]}}
+def begun_on(node: str, pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod that begins as soon as it is made: on its node."""
+    return {**pod, "spec": {**pod["spec"], "nodeName": node}}
 
 
 def _env(gang: GangLaunch, task: TaskLaunch) -> dict[str, str]:
@@ -115,13 +138,23 @@ class Place(msgspec.Struct, frozen=True):
     """Whether it waits for the rest of its gang."""
 
 
-def pod_of(
-    gang: GangLaunch, task: TaskLaunch, name: str, token: str, place: Place
-) -> dict[str, Any]:
+class Names(NamedTuple):
+    """What is made for a task, and by what it is known as ours."""
+
+    pod: str
+    token: str
+    secret: str = ""
+    """Where the variables are that its pod does not show; '' for none."""
+
+
+def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> dict[str, Any]:
     """Return the pod of a task.
 
     It names no node: one is bound to it when the task is to begin.
     """
+    shown = variables_of(gang, task).shown
+    env = [{"name": name, "value": _escaped(value)} for name, value in shown.items()]
+    hidden = [{"secretRef": {"name": names.secret}}] if names.secret else []
     mounts, places = _mounts(gang, place.volumes)
     argv = list(task.argv)
     if place.fence_s:
@@ -135,8 +168,8 @@ def pod_of(
         "name": CONTAINER,
         "image": place.image,
         **({"command": [_escaped(word) for word in argv]} if argv else {}),
-        "envFrom": [{"secretRef": {"name": f"{name}-{token}"}}],
-        "env": unseen,
+        **({"envFrom": hidden} if hidden else {}),
+        "env": [*env, *unseen],
         "workingDir": gang.workdir,
         "resources": _resources(task, place.device, devices),
         "securityContext": {
@@ -149,12 +182,12 @@ def pod_of(
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": name,
+            "name": names.pod,
             "labels": {
                 **{f"{OURS}{name}": _label(value) for name, value in gang.labels},
                 SERVICE: place.service,
                 TASK: _label(task.name),
-                LAUNCH: token,
+                LAUNCH: names.token,
             },
         },
         "spec": {
