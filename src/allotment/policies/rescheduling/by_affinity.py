@@ -48,12 +48,15 @@ class Residents(Movable):
     def __init__(self, slices: Slices, lines: frozenset[Line]) -> None:
         super().__init__(slices, lines)
         self._there: dict[NodeId, dict[JobId, Gang]] = {}
+        self._summed: dict[NodeId, tuple[int, int]] = {}
+        """Affinity of a node and what is asked for there, until who is there changes."""
 
     def enter(self, gang: Gang) -> None:
         super().enter(gang)
         if not gang.is_surplus and _size(gang):
             for node in _nodes(gang):
                 self._there.setdefault(node, {})[gang.id] = gang
+                self._summed.pop(node, None)
 
     def leave(self, gang: Gang) -> None:
         super().leave(gang)
@@ -61,21 +64,27 @@ class Residents(Movable):
             return
         for node in _nodes(gang):
             there = self._there.get(node)
-            if there is not None and there.pop(gang.id, None) is not None and not there:
-                del self._there[node]
+            if there is not None and there.pop(gang.id, None) is not None:
+                self._summed.pop(node, None)
+                if not there:
+                    del self._there[node]
 
     def affinity(self, node: NodeId) -> int:
         """Return the size of the gang that has been longest on a node; 0 if there is none."""
-        gangs = self._there.get(node)
-        if gangs is None:
-            return 0
-        return _size(min(gangs.values(), key=lambda gang: (gang.placed_at, gang.id)))
+        return self._told(node)[0]
 
     def load(self, book: NodeBook) -> int:
         """Return what the gangs on a node ask for, as a part of it: `SCALE` is all of it."""
-        gangs = self._there.get(book.id, {}).values()
-        asked = (s.gpu_milli for gang in gangs for s in gang.slots if s.node == book.id)
-        return sum(asked) * SCALE // max(1, len(book.types) * DEVICE)
+        return self._told(book.id)[1] * SCALE // max(1, len(book.types) * DEVICE)
+
+    def _told(self, node: NodeId) -> tuple[int, int]:
+        known = self._summed.get(node)
+        if known is None:
+            gangs = self._there.get(node, {}).values()
+            first = min(gangs, key=lambda gang: (gang.placed_at, gang.id), default=None)
+            asked = (s.gpu_milli for gang in gangs for s in gang.slots if s.node == node)
+            known = self._summed[node] = (_size(first) if first is not None else 0, sum(asked))
+        return known
 
 
 class ByAffinity(Migrating):
