@@ -141,6 +141,7 @@ class Place:
         **named: str,
     ) -> list["Ran"]:
         """Run jobs one after the other in a backend; give what became of them."""
+        os.umask(0o077)  # as the service has it
         pairs = list(zip(scripts, images or ["x"] * len(scripts), strict=True))
         return asyncio.run(self._run(pairs, devices, named))
 

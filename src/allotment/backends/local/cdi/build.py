@@ -39,6 +39,7 @@ _ELF64: Final = b"\x7fELF\x02\x01"
 def main() -> None:
     """Make it in a child, which ends with this process, as this does with the service."""
     libc.die_with_parent(signal.SIGKILL)
+    os.umask(0o022)  # That of the service lets nobody in.
     wish = json.loads(sys.stdin.buffer.read())
     libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWPID)
     child = os.fork()
