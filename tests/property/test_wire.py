@@ -150,6 +150,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         workdir=draw(paths),
         data_dir=draw(paths),
         code_dir=draw(paths),
+        save=draw(st.sampled_from(["", "results", "speech/results"])),
         output_dir=draw(paths),
         retry=draw(st.integers(0, 100)),
         max_run_ms=draw(limits),

@@ -48,7 +48,7 @@ data = typer.Typer(
     epilog="\b\nExamples:\n"
     "  allot data create imagenet\n"
     "  allot data create scratch --folder /srv/nfs/scratch --tenant vision\n"
-    "  allot data create weights --s3 s3://models/bert --endpoint https://s3.example.org",
+    "  allot data create weights --s3 s3://models/bert --endpoint https://s3.lan",
 )
 def create(  # noqa: PLR0913, PLR0917 - options are the interface
     name: Name,

@@ -97,6 +97,12 @@ def run(  # noqa: PLR0913 - one argument an option
             "Repeatable. Or one folder of the machine.",
         ),
     ] = None,
+    save: Annotated[
+        str,
+        typer.Option(
+            "--save", metavar="NAME", help="Make its outputs a version of a dataset in the end."
+        ),
+    ] = "",
     code: CodeFolder = None,
     requirements: Annotated[
         Path | None,
@@ -185,6 +191,7 @@ def run(  # noqa: PLR0913 - one argument an option
             priority=int(priority) if priority.isdecimal() else priority,
             output=str(output.absolute()) if output else "",
             data=data_of(data or []),
+            save=save,
             secrets=secrets_of(secret or [], os.environ),
             mpi=mpi, retry=retry,
             checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
@@ -230,7 +237,7 @@ OPTIONS = {
     "resources.gpu": "--gpus", "resources.cpu": "--cpus", "resources.memory": "--memory",
     "count": "--tasks", "name": "--name", "tenant": "--tenant", "queue": "--queue",
     "priority": "--priority", "max_run_time": "--time", "env": "--env", "output": "--output",
-    "data": "--data", "mpi": "--mpi", "retry": "--retry",
+    "data": "--data", "save": "--save", "mpi": "--mpi", "retry": "--retry",
     "checkpoint": "--checkpoint", "secrets": "--secret",
 }  # fmt: skip
 """Key of a job: the option it was said by."""

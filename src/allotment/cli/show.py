@@ -101,6 +101,13 @@ def _fact(name: str, text: str) -> str:
     return f"  {paint(name.ljust(10), 'dim')} {text}"
 
 
+def _saved(job: JobView) -> list[str]:
+    """Write what became of outputs that were to be saved."""
+    if not (job.saved or job.unsaved):
+        return []
+    return [_fact("saved", job.saved or f"no: {harmless(job.unsaved)}")]
+
+
 def _summary(job: JobView, now: int) -> list[str]:
     row = job.row
     lines = [
@@ -136,7 +143,7 @@ def _summary(job: JobView, now: int) -> list[str]:
     lines += [_fact("mlflow", _run(run)) for run in job.runs[:MOST_RUNS]]
     if job.attempts and job.output_dir:
         lines.append(_fact("outputs", job.output_dir))
-    return lines
+    return lines + _saved(job)
 
 
 def _run(run: RunView) -> str:

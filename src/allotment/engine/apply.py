@@ -289,6 +289,11 @@ def _noted(state: State, record: e.Record, event: e.JobNoted) -> None:
     job.note, job.noted_by, job.noted_at = event.text, record.actor.user, record.at
 
 
+def _outputs_saved(state: State, record: e.Record, event: e.OutputsSaved) -> None:
+    job = state.jobs[event.job]
+    job.saved, job.unsaved = event.dataset, event.trouble
+
+
 def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
     job = state.jobs.pop(event.job)
     if job.key and state.keys.get((job.owner.user, job.key)) == job.id:
@@ -620,6 +625,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.StartEstimated: lambda _state, _record, _event: None,
     e.WaitExplained: _explained,
     e.JobNoted: _noted,
+    e.OutputsSaved: _outputs_saved,
     e.JobArchived: _archived,
     e.AttemptPlaced: _placed,
     e.BarrierOpened: _barrier,

@@ -59,6 +59,9 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return _release(_find(state, job))
         case c.NoteJob(job, text):
             return _note(_find(state, job), text)
+        case c.NoteOutputs(job, saved, why):
+            _find(state, job)
+            return iter([e.OutputsSaved(job, saved, why)])
         case c.CancelJob(job):
             return _cancel(state, _find(state, job), actor, now)
         case c.StopSweep():

@@ -148,6 +148,10 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     """What somebody wants people to know of it."""
     noted_by: str = ""
     noted_at: Instant = Instant(0)
+    saved: str = ""
+    """The version of a dataset that its outputs are."""
+    unsaved: str = ""
+    """Why they did not become one."""
     rates: dict[int, int] = {}
     """The newest rate with each number of tasks, in steps an hour."""
     bad_moves: int = 0

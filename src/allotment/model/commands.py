@@ -72,6 +72,14 @@ class NoteJob(Command, frozen=True):
     text: str
 
 
+class NoteOutputs(Command, frozen=True):
+    """Note what became of a job's outputs: which version they are saved as, or why not."""
+
+    job: JobId
+    saved: str = ""
+    why: str = ""
+
+
 class CancelJob(Command, frozen=True):
     """End a job, wherever it stands."""
 
@@ -215,6 +223,7 @@ AnyCommand = (
     | HoldJob
     | ReleaseJob
     | NoteJob
+    | NoteOutputs
     | CancelJob
     | StopSweep
     | SuspendJob

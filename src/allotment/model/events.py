@@ -295,6 +295,15 @@ class JobNoted(JobEvent, frozen=True):
     text: str
 
 
+class OutputsSaved(JobEvent, frozen=True):
+    """A job's outputs are a version of a dataset, or cannot become one."""
+
+    dataset: str = ""
+    """As `tenant/name@version`."""
+    trouble: str = ""
+    """Why they did not; '' where they did."""
+
+
 class JobArchived(JobEvent, frozen=True):
     """A finished job left the memory of the engine; the store keeps it."""
 
@@ -565,6 +574,7 @@ AnyEvent = (
     | AttemptShrunk
     | WaitExplained
     | JobNoted
+    | OutputsSaved
     | ClockStepped
     | OthersSeen
     | NodesFound

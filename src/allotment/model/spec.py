@@ -309,6 +309,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The Python packages that it asks for."""
     data: tuple[DataUse, ...] = ()
     """The datasets that it uses, each mounted at a path of its own."""
+    save: str = ""
+    """The dataset of which its outputs become a version, once it succeeded; '' for none."""
 
     @property
     def family(self) -> str:

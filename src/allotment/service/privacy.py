@@ -60,7 +60,7 @@ def _exit(ended: Exit | None) -> Exit | None:
     return replace(ended, platform_error=HIDDEN)
 
 
-def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: PLR0911 - one line an event
+def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: C901, PLR0911 - one line an event
     """Return what every user may know of an event; the same event where that is all."""
     match event:
         case e.JobSubmitted():
@@ -75,6 +75,9 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: PLR0911 - one li
             return replace(event, step=0, value=None)
         case e.CheckpointSaved():
             return replace(event, path="")
+        case e.OutputsSaved():
+            hidden = HIDDEN if event.dataset else "", HIDDEN if event.trouble else ""
+            return replace(event, dataset=hidden[0], trouble=hidden[1])
         case e.JobFailed() | e.JobTimedOut() | e.StopRequested() | e.AttemptEnded():
             return _without(event, diagnosis=_diagnosis(event.diagnosis))
         case e.TaskEnded():
@@ -122,6 +125,8 @@ def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
         diagnosis=_diagnosis(job.diagnosis),
         progress=replace(job.progress, metrics={}) if job.progress else None,
         output_dir="",
+        saved="",
+        unsaved="",
         private=True,
     )
 

@@ -137,6 +137,8 @@ def job_view(
         note=job.note,
         noted_by=job.noted_by,
         noted_at=job.noted_at,
+        saved=job.saved,
+        unsaved=job.unsaved,
     )
 
 

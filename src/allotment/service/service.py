@@ -42,7 +42,9 @@ from allotment.service.cells_read import cell_tree
 from allotment.service.cells_view import CellTree
 from allotment.service.code.code import SWEEP_EVERY_S, Code
 from allotment.service.committer import uncertain_submission
+from allotment.service.data import saving
 from allotment.service.data.datasets import SWEEP_EVERY_S as DATA_SWEEP_EVERY_S
+from allotment.service.data.saving import Saving
 from allotment.service.depending import Depending
 from allotment.service.environments import environments
 from allotment.service.environments.view import EnvironmentRow, EnvironmentWish
@@ -172,6 +174,7 @@ class Service:
         )
         self.environments = self.pipeline.dispatcher.environments
         self.datasets = self.pipeline.datasets
+        self._saving = Saving(self.state, self.datasets, self.folders, self.pipeline.command)
         self.sweeping = Sweeping(self.pipeline, self.finding, self._archive, turns)
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
@@ -228,6 +231,7 @@ class Service:
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
                 (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
                 (self.datasets.sweep, DATA_SWEEP_EVERY_S, "datasets"),
+                (self._saving.look, saving.LOOK_EVERY_S, "outputs to save"),
                 (self._tracking.keep, tracking.KEEP_EVERY_S, "MLflow"),
                 (self._tracking.look, tracking.LOOK_EVERY_S, "runs in MLflow"),
             )
@@ -258,6 +262,7 @@ class Service:
         self._tracking.close()
         await self.environments.close()
         await self.datasets.objects.close()
+        await self._saving.close()
         await self._backend.close()
         await self.pipeline.stop()
         self._store.close()

@@ -168,6 +168,10 @@ class JobView(msgspec.Struct, frozen=True):
     note: str = ""
     noted_by: str = ""
     noted_at: Moment = 0
+    saved: str = ""
+    """The version of a dataset that its outputs are."""
+    unsaved: str = ""
+    """Why they did not become one."""
     progress: ProgressView | None = None
     """Of the attempt that runs, if it tells of any."""
     lost: str = ""

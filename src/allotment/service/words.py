@@ -131,6 +131,10 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"waits: {reason.value.replace('_', ' ')}"
         case e.JobNoted(_, text):
             return f"noted: {text}" if text else "its note was removed"
+        case e.OutputsSaved(_, dataset, trouble):
+            if trouble:
+                return f"its outputs cannot be saved: {trouble}"
+            return f"its outputs are saved as {dataset}"
         case e.JobArchived():
             return "archived"
         case e.AttemptPlaced(_, attempt, slots, entitlement):

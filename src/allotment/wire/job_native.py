@@ -295,6 +295,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         environment=_environment(shape.environment) if shape.environment else None,
         code=None if isinstance(shape.code, str) else _code(shape.code),
         output_dir=shape.output,
+        save=shape.save,
         retry=shape.retry,
         max_run_ms=Millis(shape.max_run_time),
         max_queue_ms=Millis(shape.max_queue_time),

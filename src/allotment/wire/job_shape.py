@@ -433,6 +433,7 @@ class JobShape(RoleParts):
         default=None, examples=["{requirements: [numpy==2.3.4]}"]
     )
     output: Path = ""
+    save: DataName = Field(default="", examples=["results"])
     workdir: Path = ""
     retry: Retry = 0
     max_run_time: TimeLimit = NEVER

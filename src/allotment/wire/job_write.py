@@ -44,7 +44,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         "priority": spec.priority,
         **_unless(image=spec.image, env=dict(spec.env), secrets=secrets),
         "roles": {role.name: _role(role) for role in spec.roles},
-        **_unless(data=_data(spec), code=_code(spec), output=spec.output_dir),
+        **_unless(data=_data(spec), code=_code(spec), output=spec.output_dir, save=spec.save),
         **({"environment": _environment(spec.environment)} if spec.environment else {}),
         **_unless(workdir=spec.workdir, retry=spec.retry),
         **_limit("max_run_time", spec.max_run_ms),

@@ -48,6 +48,7 @@ EVENTS = [
     e.DatasetGranted("hush", "hush", Grant(Grantee.USER, "hush")),
     e.DatasetRevoked("hush", "hush", Grantee.TENANT, "hush"),
     e.DatasetRemoved("hush", "hush"),
+    e.OutputsSaved(JOB, "hush", "hush"),
     e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
 ]
 
@@ -97,7 +98,8 @@ LEFT_OUT = {
     "JobSubmitted.spec", "JobSubmitted.key", "JobSubmitted.warnings", "JobEdited.spec",
     "JobFailed.diagnosis", "JobTimedOut.diagnosis", "CheckpointSaved.path",
     "StopRequested.diagnosis", "AttemptEnded.diagnosis", "TaskHeld.exit", "TaskEnded.exit",
-    "TaskEnded.diagnosis", "SweepSubmitted.sweep",
+    "TaskEnded.diagnosis", "SweepSubmitted.sweep", "OutputsSaved.dataset",
+    "OutputsSaved.trouble",
     *(
         f"{kind}.{part}"
         for kind, parts in {

@@ -150,7 +150,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "checkpoint", "depends_on", "array", "hold_on_failure_ms", "preemptible", "within",
         "prefer", "dialect", "pin", "opportunistic", "deadline_ms", "on_eviction", "labels",
         "batch", "engine", "mpi", "offered", "code",
-        "environment", "data",
+        "environment", "data", "save",
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",

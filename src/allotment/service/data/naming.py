@@ -76,9 +76,9 @@ class DataNames:
             f"Name one with its tenant: {names}.",
         )
 
-    def find_to_write(self, named: DataReference, actor: Actor) -> Dataset:
+    def find_to_write(self, named: DataReference, actor: Actor, prefer: str = "") -> Dataset:
         """Return a dataset that a user may add to. Raises Rejected."""
-        found = self.find(named, actor)
+        found = self.find(named, actor, prefer)
         if not self.may_write(found, actor):
             raise Rejected(
                 Code.FORBIDDEN,

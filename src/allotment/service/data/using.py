@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from allotment.engine.datasets import no_such_data
+from allotment.engine.datasets import check_open, no_such_data
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.data_use import DataReference, DataUse
@@ -64,6 +64,8 @@ class DataUses:
 
         Raises Rejected.
         """
+        if spec.save:
+            spec = msgspec.structs.replace(spec, save=self._saved_to(spec, owner))
         if not spec.data:
             return spec
         self._check_engine(spec)
@@ -93,6 +95,19 @@ class DataUses:
             digest=version.digest if version is not None else "",
             fetched=dataset.kind is DataKind.OBJECTS,
         )
+
+    def _saved_to(self, spec: JobSpec, owner: Actor) -> str:
+        """Return the whole name of the dataset that outputs are saved to. Raises Rejected."""
+        named = self._names.reference(spec.save)
+        if named.version:
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"save: outputs become the next version of {named.name}, whatever its number.",
+                f"Take @{named.version} away.",
+            )
+        dataset = self._names.find_to_write(named, owner, prefer=spec.tenant)
+        check_open(dataset)
+        return dataset.full
 
     async def _version(
         self, dataset: Dataset, named: DataReference, owner: Actor
