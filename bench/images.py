@@ -40,6 +40,7 @@ def main() -> list[Figure]:
         many_bare, many_inside = _many(cluster, ""), _many(cluster, image)
         pull = _pull(cluster, registry)
         other = _other_tools(registry, Path(folder))
+        builds = _builds(cluster, registry, Path(folder))
     added = percentile(inside, 0.5) - percentile(bare, 0.5)
     figures = [
         Figure("submit → running in an image, p50", percentile(inside, 0.5), "ms", "lower", 40),
@@ -51,7 +52,7 @@ def main() -> list[Figure]:
     if other:
         figures.append(Figure("  skopeo copy, umoci unpack", other, "s", "lower"))
         figures.append(Figure("  to these", pull / other, "×", "lower", 1.2))
-    return figures
+    return figures + builds
 
 
 def _large() -> list[bytes]:
@@ -114,3 +115,50 @@ def _other_tools(registry: Registry, folder: Path) -> float:
     unpack = ["umoci", "unpack", "--image", f"{folder}/oci:1", f"{folder}/bundle"]
     subprocess.run(unpack, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began
+
+
+def _builds(cluster: BenchCluster, registry: Registry, folder: Path) -> list[Figure]:
+    """Build four layers and push them, and again with another last one.
+
+    Beside it the same by buildah alone, without a job; nothing where that is not installed.
+    """
+    if not shutil.which("buildah"):
+        return []
+    here = folder / "build"
+    (here / "bin").mkdir(parents=True)
+    for name in ("sh", "dd", "echo"):
+        shutil.copy("/bin/busybox", here / "bin" / name)
+    steps = "".join(f"RUN dd if=/dev/urandom of=/{n} bs=1M count=8\n" for n in range(2))
+    name = f"{registry.host}/built:1"
+    jobs: list[float] = []
+    alone: list[float] = []
+    reused = 0
+    for last in ("one", "other"):
+        text = f"FROM scratch\nCOPY bin /bin\n{steps}RUN echo {last} > /last\n"
+        (here / "Dockerfile").write_text(text)
+        began = time.perf_counter()
+        where = f"XDG_DATA_HOME={folder}/data"
+        done = allot(cluster.state, "image", "build", "-t", name, "-e", where, str(here))
+        if done.returncode:
+            raise RuntimeError(done.stdout + done.stderr)
+        jobs.append(time.perf_counter() - began)
+        reused = done.stdout.count("--> Using cache")
+        began = time.perf_counter()
+        _by_buildah(here, folder, f"{registry.host}/alone:1")
+        alone.append(time.perf_counter() - began)
+    return [
+        Figure("build and push of 4 layers, 2 of 8 MiB", jobs[0], "s", "lower"),
+        Figure("  by buildah alone", alone[0], "s", "lower"),
+        Figure("with another last step", jobs[1], "s", "lower", 2),
+        Figure("  by buildah alone", alone[1], "s", "lower"),
+        Figure("  layers used again", reused, "", "higher", 3),
+    ]
+
+
+def _by_buildah(here: Path, folder: Path, name: str) -> None:
+    """Build and push as root, with nothing of ours."""
+    words = ["buildah", "--root", f"{folder}/alone", "--runroot", f"{folder}/alone-run"]
+    build = ["build", "-q", "--isolation", "chroot", "--layers", "-t", name, str(here)]
+    push = ["push", "-q", "--tls-verify=false", name, f"docker://{name}"]
+    for each in (build, push):
+        subprocess.run([*words, *each], check=True, stdout=subprocess.DEVNULL)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from allotment.cli.image_build import build, push
 from allotment.cli.image_login import forget, keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
@@ -29,10 +30,12 @@ Registry = Annotated[
 ]
 
 image = typer.Typer(
-    help="Images that jobs bring: list, fetch ahead, look into, remove; log in to registries.",
+    help="Images that jobs bring: build, push, list, fetch ahead, look into, remove; log in.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
+image.command(context_settings=HELP)(build)
+image.command(context_settings=HELP)(push)
 
 
 @image.command(context_settings=HELP)

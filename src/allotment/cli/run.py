@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -88,6 +88,14 @@ def run(  # noqa: PLR0913 - one argument an option
             "standard input (-). Repeatable.",
         ),
     ] = None,
+    image: Annotated[
+        str,
+        typer.Option(
+            "--image",
+            metavar="IMAGE",
+            help="Run in this image; it begins in the image's folder, or with --code there.",
+        ),
+    ] = "",
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -165,6 +173,9 @@ def run(  # noqa: PLR0913 - one argument an option
     of the task that failed first, or 128 + n if signal n ended it. Ctrl-C does not stop the
     job.
 
+    With --image it runs in an image: nothing of this folder or your variables is there but what
+    --code, --data and --env bring along.
+
     The value of a --secret is never on a command line, because other users can see that. It
     is read from your environment, a file (without the end of its last line) or standard
     input.
@@ -177,17 +188,19 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run --retry 2 --checkpoint signal=USR1,grace=60s -- python train.py
       allot run --code . --gpus 1 -- python train.py
       allot run --code . -r requirements.txt -- python train.py
+      allot run --image python:3.12-slim --code . -- python train.py
       allot run 'seq 3 | tac'
       allot run -n 8 --gpus 1 --mpi pmix -- ./train
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
     spec = job_of(
-        command, name=name, env=environment(os.environ, env or []),
-        folder=Path.cwd() if code is None else below(code),
+        command, name=name,
+        env=environment(os.environ, env or [], () if image else PASSED_ON),
+        folder=_folder(code, image),
         tasks=tasks,
         resources=_given(gpu=gpus, cpu=cpus, memory=memory),
         rest=_given(
-            tenant=tenant, queue=queue, max_run_time=time,
+            image=image, tenant=tenant, queue=queue, max_run_time=time,
             priority=int(priority) if priority.isdecimal() else priority,
             output=str(output.absolute()) if output else "",
             data=data_of(data or []),
@@ -200,6 +213,24 @@ def run(  # noqa: PLR0913 - one argument an option
         | ({"labels": labels_of(labels)} if labels else {})
         | ({"grid": grid_of(grid)} if grid else {}),
     )  # fmt: skip
+    see_through(
+        spec, state=state, code=code, is_array=bool(grid), detach=detach, quiet=quiet, raw=raw,
+        as_json=as_json,
+    )  # fmt: skip
+
+
+def see_through(  # noqa: PLR0913 - as options say it
+    spec: Mapping[str, object],
+    *,
+    state: str,
+    code: Path | None = None,
+    is_array: bool = False,
+    detach: bool = False,
+    quiet: bool = False,
+    raw: bool = False,
+    as_json: bool = False,
+) -> NoReturn:
+    """Submit a job, show its output, and end with its exit code. Raises typer.Exit."""
     tell = _mute if quiet else talk
     with Client(state=state) as client:
         sent = new_key()  # One for all tries: the first may have made the job, its answer lost.
@@ -210,12 +241,12 @@ def run(  # noqa: PLR0913 - one argument an option
         )
         for warning in made.warnings:
             warn(warning)
-        if grid:
+        if is_array:
             tell(f"An array of {len(made.ids):,} jobs: see it with allot ps {made.id}")
-        if detach or grid:
+        if detach or is_array:
             say_json(made) if as_json else say(str(made.id))
             tell(f"Follow it: allot logs -f {made.id}    End it: allot cancel {made.id}")
-            return
+            raise typer.Exit
         tell(f"job {made.id} ({made.name}) {made.state}")
         with detachable(made.id):
             done = Attached(client, client.job(made.id), tell, raw=raw).until_the_end()
@@ -224,6 +255,13 @@ def run(  # noqa: PLR0913 - one argument an option
     if as_json:
         say_json(as_object(done))
     raise typer.Exit(exit_code(done))
+
+
+def _folder(code: Path | None, image: str) -> Path:
+    """Return where a command begins: here, in the code that is taken, or as the image says."""
+    if code is not None:
+        return below(code)
+    return Path() if image else Path.cwd()
 
 
 def _mute(text: str) -> None: ...
@@ -235,7 +273,8 @@ def _given(**parts: object) -> dict[str, object]:
 
 OPTIONS = {
     "resources.gpu": "--gpus", "resources.cpu": "--cpus", "resources.memory": "--memory",
-    "count": "--tasks", "name": "--name", "tenant": "--tenant", "queue": "--queue",
+    "count": "--tasks", "image": "--image", "name": "--name", "tenant": "--tenant",
+    "queue": "--queue",
     "priority": "--priority", "max_run_time": "--time", "env": "--env", "output": "--output",
     "data": "--data", "save": "--save", "mpi": "--mpi", "retry": "--retry",
     "checkpoint": "--checkpoint", "secrets": "--secret",
@@ -338,9 +377,11 @@ def labels_of(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def environment(environ: Mapping[str, str], asked: Iterable[str]) -> dict[str, str]:
+def environment(
+    environ: Mapping[str, str], asked: Iterable[str], usual: Iterable[str] = PASSED_ON
+) -> dict[str, str]:
     """Return variables to pass on, and those asked for: `NAME=VALUE`, or `NAME` as it is."""
-    passed = {name: environ[name] for name in PASSED_ON if environ.get(name)}
+    passed = {name: environ[name] for name in usual if environ.get(name)}
     for item in asked:
         name, equals, value = item.partition("=")
         if not equals and name not in environ:

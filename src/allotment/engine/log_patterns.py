@@ -8,6 +8,7 @@ so it counts only in that exception, or where there is none. In each the first m
 import re
 from typing import Final
 
+from allotment.engine.log_patterns_builds import BUILDS, STEP_FAILED
 from allotment.engine.log_patterns_gpu import FAULTS
 from allotment.engine.log_patterns_network import NETWORK
 from allotment.engine.log_scan import LogPattern
@@ -34,6 +35,7 @@ MEMORY_REFUSED: Final = Diagnosis(
 PACKAGE: Final = "Install it where the task runs, or name an image that has it."
 
 STRONG: Final = (
+    *BUILDS,
     *FAULTS,
     LogPattern(
         Diagnosis(
@@ -197,6 +199,7 @@ STRONG: Final = (
         re.compile(r"[Ss]egmentation fault|Signals\.SIGSEGV|\(SIGSEGV\)"),
         "Fatal Python error: Segmentation fault",
     ),
+    STEP_FAILED,
 )
 
 RAISED: Final = (

@@ -1,0 +1,101 @@
+"""Why an image was not built or pushed: one code of a few, found in what buildah printed.
+
+The line that tells it is what the service looks for in the output of the job
+(engine/log_patterns_builds.py).
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+MARK: Final = "allotment.building"
+"""What our lines begin with."""
+_LONGEST: Final = 400
+_STEP: Final = re.compile(r'building at STEP "(?P<step>.*?)": (?P<why>.+)')
+_STATUS: Final = re.compile(r"exit status (\d+)")
+_ERROR: Final = re.compile(r"error|Error|unshare: ")
+_NEEDLESS: Final = (
+    re.compile(r"^[Ee]rror: "),
+    re.compile(r"^creating build container: (?:initializing source )?"),
+    re.compile(r'^pushing image "[^"]*" to "[^"]*": '),
+    re.compile(r"^trying to reuse blob sha256:[0-9a-f]{64} at destination: "),
+    re.compile(r" &imagebuilder\.Step\{.*"),
+)
+
+NO_BUILDER: Final = "no_builder"
+TOO_LARGE: Final = "too_large"
+NOT_BUILT: Final = "not_built"
+STEP_FAILED: Final = "step_failed"
+
+_DENIED: Final = re.compile(
+    r"unauthorized|authentication required|denied: |access to the resource is denied"
+    r"|status code: 40[13]|40[13] (?:Unauthorized|Forbidden)|invalid username/password"
+)
+_GONE: Final = re.compile(
+    r"manifest unknown|name unknown|repository name not known|status code: 404|404 Not Found"
+    r"|no image found in manifest list|image operating system"
+)
+_AWAY: Final = re.compile(
+    r"connection refused|no such host|i/o timeout|TLS handshake|connection reset"
+    r"|network is unreachable|no route to host|unexpected EOF|server gave HTTP response"
+    r"|x509: |5\d\d (?:Internal|Bad|Service|Gateway)|dial tcp|status code: 5\d\d"
+    r"|context deadline exceeded|Temporary failure in name resolution"
+)
+_ROOM: Final = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
+_NAMESPACE: Final = re.compile(
+    r"^unshare: |^error running subprocess: |user namespaces? (?:is|are) not|uid_map"
+)
+
+
+class Trouble(Exception):
+    """Nothing was built, or not pushed: a code, and the words for whoever looks."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+    def line(self) -> str:
+        """Return the line that tells it."""
+        return f"{MARK}: [{self.code}] {self}"[:_LONGEST]
+
+
+def of_build(lines: Sequence[str]) -> Trouble:
+    """Return what kept an image from being built; `lines` are the last of buildah."""
+    said = _last(lines)
+    if told := next(filter(_NAMESPACE.search, lines), ""):
+        return Trouble(NO_BUILDER, told.strip())
+    if _ROOM.search(said):
+        return Trouble("no_room", said)
+    if step := _STEP.match(said):
+        status = _STATUS.fullmatch(step["why"])
+        if status:
+            return Trouble(STEP_FAILED, f"{step['step']}: ended with exit code {status[1]}")
+        return Trouble(NOT_BUILT, f"{step['step']}: {step['why']}")
+    if found := _of_registry(said, "base"):
+        return found
+    return Trouble(NOT_BUILT, said or "buildah was killed")
+
+
+def of_push(lines: Sequence[str], name: str) -> Trouble:
+    """Return what kept an image from its registry."""
+    said = _last(lines)
+    return _of_registry(said, "push") or Trouble("push_failed", f"{name}: {said}")
+
+
+def _of_registry(said: str, what: str) -> Trouble | None:
+    """Return what a registry, or the way there, is to blame for; `what` is base or push."""
+    if _DENIED.search(said):
+        return Trouble(f"{what}_denied", said)
+    if _GONE.search(said):
+        return Trouble(f"{what}_gone", said)
+    return Trouble("registry_away", said) if _AWAY.search(said) else None
+
+
+def _last(lines: Sequence[str]) -> str:
+    """Return the last line that tells of an error, without what says nothing to its reader."""
+    told = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in told if _ERROR.match(line)]
+    found = (errors or told or [""])[-1]
+    for pattern in _NEEDLESS:
+        found = pattern.sub("", found)
+    return found

@@ -1,0 +1,64 @@
+"""What buildah and registries say, and what it means. The lines are real ones."""
+
+import pytest
+
+from allotment.building import trouble
+
+BUILDS = [
+    ('Error: building at STEP "RUN false": exit status 1',
+     "step_failed", "RUN false: ended with exit code 1"),
+    ('Error: building at STEP "RUNN ": Build error: Unknown instruction: "RUNN" '
+     '&imagebuilder.Step{Env:[]string{"A=b"}}',
+     "not_built", 'RUNN : Build error: Unknown instruction: "RUNN"'),
+    ('Error: building at STEP "COPY no /": checking on sources under "/c": copier: stat: '
+     '"/no": no such file or directory',
+     "not_built", 'COPY no /: checking on sources under "/c": copier: stat: "/no": no such '
+     "file or directory"),
+    ("Error: no FROM statement found", "not_built", "no FROM statement found"),
+    ("Error: creating build container: initializing source docker://r:5/b:7: reading manifest "
+     "7 in r:5/b: manifest unknown: manifest unknown",
+     "base_gone", "docker://r:5/b:7: reading manifest 7 in r:5/b: manifest unknown: manifest "
+     "unknown"),
+    ("Error: creating build container: initializing source docker://r:5/b:7: reading manifest "
+     "7 in r:5/b: unauthorized: authentication required",
+     "base_denied", "docker://r:5/b:7: reading manifest 7 in r:5/b: unauthorized: "
+     "authentication required"),
+    ("Error: creating build container: initializing source docker://r:5/b:7: pinging container "
+     'registry r:5: Get "http://r:5/v2/": dial tcp 127.0.0.1:5: connect: connection refused',
+     "registry_away", 'docker://r:5/b:7: pinging container registry r:5: Get "http://r:5/v2/": '
+     "dial tcp 127.0.0.1:5: connect: connection refused"),
+    ('Error: building at STEP "COPY . /": storing "/x": write /x: no space left on device',
+     "no_room", 'building at STEP "COPY . /": storing "/x": write /x: no space left on device'),
+    ("unshare: unshare failed: Operation not permitted",
+     "no_builder", "unshare: unshare failed: Operation not permitted"),
+    ("", "not_built", "buildah was killed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "code", "text"), BUILDS)
+def test_a_build_that_failed(line: str, code: str, text: str) -> None:
+    found = trouble.of_build(("STEP 1/2: FROM a", "Error: not this one", "  ", line, ""))
+    if not line:
+        found = trouble.of_build(("", ""))
+    assert (found.code, str(found)) == (code, text)
+    assert found.line() == f"allotment.building: [{code}] {text}"
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("checking whether a blob sha256:1b exists in r:5/a: unauthorized: authentication "
+         "required", "push_denied"),
+        ("requested access to the resource is denied", "push_denied"),
+        ("uploading layer to https://r/v2/: received unexpected HTTP status: 503 Service "
+         "Unavailable", "registry_away"),
+        ("writing manifest: schema unsupported", "push_failed"),
+    ],
+)  # fmt: skip
+def test_a_push_that_failed(line: str, code: str) -> None:
+    said = f'Error: pushing image "r:5/a:1" to "docker://r:5/a:1": {line}'
+    assert trouble.of_push((said,), "r:5/a:1").code == code
+
+
+def test_a_line_has_a_bound() -> None:
+    assert len(trouble.Trouble("not_built", "x" * 10_000).line()) == 400
