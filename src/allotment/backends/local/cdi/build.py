@@ -29,7 +29,8 @@ _CONF: Final = "/etc/ld.so.conf"
 _ASIDE: Final = "/.allot-linker"
 _MOST_CACHE: Final = 64 << 20
 _MOST_MEMORY: Final = 1 << 30
-_MOST_SECONDS: Final = 60
+_MOST_SECONDS: Final = 20
+_NICE: Final = 10
 _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -152,6 +153,7 @@ def _run(ldconfig: int, folders: list[str], uid: int) -> int:
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
         libc.no_new_privileges()
+        os.nice(_NICE)
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
         resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_CACHE, _MOST_CACHE))

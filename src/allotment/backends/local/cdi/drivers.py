@@ -17,7 +17,7 @@ from allotment.backends.local.images.store import Store
 from allotment.model.errors import BackendError
 from allotment.service.threads import Threads
 
-_PATIENCE_S: Final = 240.0
+_PATIENCE_S: Final = 180.0
 
 
 class Drivers(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ LINKER: Final = 2_147_459_346
 """Whom the linker's cache is made as: no account has this number, and nothing else."""
 _VERSION: Final = 1
 """Of how a layer is made."""
-_PATIENCE_S: Final = 120.0
+_PATIENCE_S: Final = 60.0
 _LDCONFIG: Final = ("/sbin/ldconfig.real", "/sbin/ldconfig", "/usr/sbin/ldconfig")
 _STATIC_HEAD: Final = 1 << 12
 

@@ -89,12 +89,12 @@ def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, 
     for name in ("proc", "sys", "dev"):
         make_plain_folder(f"/{name}")
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    attach(system_tree, "/sys")
+    attach(system_tree, "/sys", is_systems=True)
     for at, tree in drivers:
         attach(tree, at)
     mounts.build_dev([*view.plain, *devices], kept)
     for path, tree in sorted(zip(paths_of, trees, strict=True), key=lambda p: len(p[0])):
-        attach(tree, path, is_users=True)
+        attach(tree, path)
     for fd in (system, *(place.handle for place in places)):
         os.close(fd)
 
@@ -259,12 +259,13 @@ def make_target(path: str, *, is_folder: bool) -> None:
             raise _in_image(path, error) from error
 
 
-def attach(tree: int, path: str, *, is_users: bool = False) -> None:
-    """Mount a copy at a path of the image; a path of a user's is looked at. Raises OSError."""
+def attach(tree: int, path: str, *, is_systems: bool = False) -> None:
+    """Mount a copy at a path of the image, which leads to nothing of the system's unless that
+    is meant. Raises OSError."""
     try:
         target = paths.resolve(path)
         try:
-            if is_users:
+            if not is_systems:
                 datasets.check_in_image(target, path)
             libc.move_tree(tree, target)
         finally:
