@@ -10,9 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from allotment import __version__
+from allotment.cli.doctor_drivers import drivers
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import isolation
 from allotment.cli.doctor_kubernetes import kubernetes
+from allotment.cli.doctor_mlflow import mlflow
 from allotment.cli.doctor_slurm import slurm
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.errors import StoreError
@@ -31,9 +33,11 @@ def findings(folder: Path) -> list[Finding]:
         python,
         lambda: isolation(folder),
         gpus,
+        drivers,
         lambda: disk(folder),
         lambda: service(folder),
         lambda: books(folder),
+        lambda: mlflow(folder),
         lambda: slurm(folder),
         lambda: kubernetes(folder),
     ]

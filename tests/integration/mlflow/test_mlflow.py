@@ -121,6 +121,10 @@ def test_a_run_says_which_job_made_it_and_what_it_logs_is_progress(cluster: With
             "resnet", "1", job, "vision",
         )  # fmt: skip
         assert client.job(job).runs[0].run == run["run"]
+    assert (
+        "`allot models` shows 1 model"
+        in cluster.allot("doctor", "--state", str(cluster.state)).stdout
+    )
     listed = cluster.allot("models").stdout
     assert "resnet" in listed
     assert "train" in listed
@@ -184,6 +188,8 @@ def test_a_program_that_cannot_run_harms_nothing_and_is_told(reachable: Path) ->
             "resources": {"cpu": 1, "memory": "64MiB"},
         })  # fmt: skip
         cluster.wait_for(job, "succeeded")
+        doctor = cluster.allot("doctor", "--state", str(cluster.state)).stdout
+        assert "warn  mlflow" in doctor
         told = cluster.allot("models")
         assert told.returncode == 1
         assert "does not say which models it has" in told.stderr
