@@ -18,7 +18,7 @@ from allotment.model.diagnosis import Diagnosis, Exit, Usage
 from allotment.model.events import Phase
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, show_bytes, show_millis
-from allotment.service.gain_words import gained_words
+from allotment.service.gain_words import beside_words, gained_words
 from allotment.service.views import AttemptView, TaskView
 
 MOST_TASKS = 32
@@ -47,6 +47,8 @@ def attempt_lines(
     if attempt.gained is not None:
         since = attempt.gained
         lines.append(f"  {gained_words(since.rate, since.before, kept=since.kept)}")
+    if attempt.packing is not None:
+        lines.append(f"  {beside_words(attempt.packing)}")
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)

@@ -10,27 +10,20 @@ same functions as in the search.
 from collections.abc import Sequence
 
 from allotment.core.books import Claim
-from allotment.core.caps import beyond
+from allotment.core.caps import beyond, resumes_beyond
 from allotment.core.cells.space import shortage, shorter
 from allotment.core.cluster import Cluster
 from allotment.core.disruption import outranks
 from allotment.core.entitle import is_due, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing, held_vector
 from allotment.core.lending import kept_from_borrower, takes_kept
-from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.plan import Decision, Demote, Evict, Pack, Place, Promote, Resume, Unreserve
 from allotment.core.preemption.eviction import fits_beside
 from allotment.core.preemption.search import may_scale_down
 from allotment.core.reclaim import may_reclaim
-from allotment.core.request import (
-    Request,
-    Shape,
-    demand_of,
-    fixed,
-    needs_of,
-    sized,
-)
+from allotment.core.request import Request, Shape, demand_of, fixed, needs_of, sized
 from allotment.core.sharing import borrows
-from allotment.core.slices import line_of, slice_end
+from allotment.core.slices import cpus_are_spare, line_of, slice_end
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Placement, Slot, having
@@ -55,6 +48,8 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
             return _demote(cluster, job, wanted_by, now)
         case Evict():
             return _evict(cluster, decision, now)
+        case Pack(job, beside):
+            return _pack(cluster, job, beside, now)
         case Unreserve(job):
             return "" if job in cluster.reserved else "nothing is reserved"
 
@@ -70,16 +65,16 @@ def _place(cluster: Cluster, placement: Placement) -> str:
         return wrong
     if name := takes_kept(cluster, shape, placement.slots, placement.entitlement):
         return f"queue {name} does not lend"
-    claim = Claim(
-        shape.tenant,
-        shape.pin,
-        placement.slots,
-        needs_of(shape.requests),
-        placement.quota,
-        demand_of(shape.requests),
-        shape.preemptible,
-    )
+    claim = _claim(shape, placement, needs_of(shape.requests))
     return cluster.guarantee.objection(claim, placement.entitlement)
+
+
+def _claim(
+    shape: Shape, place: Placement | ReservedPlace, needs: tuple[Resources, ...]
+) -> Claim:
+    """Return what a waiting job would have of its tenant's guarantee in a place."""
+    slots, held = place.slots, demand_of(shape.requests)
+    return Claim(shape.tenant, shape.pin, slots, needs, place.quota, held, shape.preemptible)
 
 
 def _wrong_form(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> str:
@@ -131,6 +126,25 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     with Trial(cluster) as trial:
         trial.take_leases(gang)
         return "" if cluster.ledger.settled(gang.slots) else "its devices are not free"
+
+
+def _pack(cluster: Cluster, job: JobId, beside: JobId, now: Instant) -> str:
+    """A gang may run beside another of its queue, in memory that it kept and on spare CPUs."""
+    gang, other = cluster.gangs.get(job), cluster.gangs.get(beside)
+    if gang is None or not gang.wants_resume or gang.leaving or gang.beside is not None:
+        return "the gang does not wait to go on"
+    if other is None or not other.standing.runs or other.leaving or other.slots != gang.slots:
+        return "no gang runs on just its devices"
+    queue = cluster.tenants[other.tenant].queue(other.standing.shape.queue)
+    same = line_of(gang.standing.shape) == line_of(other.standing.shape)
+    if queue is None or not (same and queue.packs):
+        return "their queue does not pack"
+    if resumes_beyond(cluster, gang) or cluster.barred(job, gang.slots, now):
+        return "a cap or a reservation keeps it off"
+    there = [each for each in cluster.placed.resuming.values() if each.beside is not None]
+    if any(each.beside == beside for each in there) or not cluster.slots_open(gang.slots):
+        return "another runs beside it, or its place is closed"
+    return "" if cpus_are_spare(cluster.ledger.books, [*there, gang]) else "no CPUs are spare"
 
 
 def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str:
@@ -459,15 +473,7 @@ def _costs_others(cluster: Cluster, decision: Evict) -> str:
 
 def _guaranteed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
     promise = decision.place
-    claim = Claim(
-        shape.tenant,
-        promise.pin,
-        promise.slots,
-        promise.needs,
-        promise.quota,
-        demand_of(shape.requests),
-        shape.preemptible,
-    )
+    claim = _claim(shape, promise, promise.needs)
     with Trial(cluster) as trial:
         _without(trial, decision, decision.revoke)
         return cluster.guarantee.objection(claim, promise.entitlement)

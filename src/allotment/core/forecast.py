@@ -9,13 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 
 from allotment.core.cluster import Cluster
-from allotment.core.dimensions import (
-    Dimension,
-    Occupancy,
-    occupied_by,
-    occupied_in,
-    released,
-)
+from allotment.core.dimensions import Dimension, Occupancy, occupied_by, occupied_in, released
 from allotment.core.ends import Columns
 from allotment.core.gang import Gang
 from allotment.core.reservations import Span

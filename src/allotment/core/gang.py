@@ -119,6 +119,8 @@ class Gang(msgspec.Struct):
     """Whether this is no gang but the tasks that one gives up, apart from it."""
     gauge: Gauge | None = None
     """How fast it was measured to be, in a queue where gangs go on elsewhere for more."""
+    beside: JobId | None = None
+    """The gang that has its devices, where it runs beside that though it is suspended."""
 
     @property
     def suspended(self) -> bool:

@@ -27,6 +27,13 @@ class Resume(msgspec.Struct, frozen=True):
     quota: Quota = ()
 
 
+class Pack(msgspec.Struct, frozen=True):
+    """Let a suspended gang go on beside the one that has its devices; it holds none of them."""
+
+    job: JobId
+    beside: JobId
+
+
 class Promote(msgspec.Struct, frozen=True):
     """Count a borrowing gang as its tenant's own use: there is room in the guarantee."""
 
@@ -91,6 +98,6 @@ class PreemptionPlan(msgspec.Struct, frozen=True):
     """Whether those that go come back at their turn: suspended where that is possible."""
 
 
-Decision = Place | Resume | Promote | Demote | Evict | Unreserve
+Decision = Place | Resume | Promote | Demote | Evict | Unreserve | Pack
 
 Proposals = Iterator[Decision]

@@ -8,7 +8,9 @@ start, so it runs for fifty times as long as that, and is sent away only if it h
 from collections.abc import Iterable, Mapping
 
 from allotment.core.gang import Gang
+from allotment.core.ledger import NodeBook
 from allotment.core.request import Shape
+from allotment.model.ids import NodeId
 from allotment.model.quantity import Instant, Millis
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Tenant
@@ -33,6 +35,15 @@ def slices_of(tenants: Iterable[Tenant]) -> Slices:
 def line_of(shape: Shape) -> tuple[str, str]:
     """Return the tenant and the queue of a shape."""
     return shape.tenant, shape.queue
+
+
+def cpus_are_spare(books: Mapping[NodeId, NodeBook], gangs: Iterable[Gang]) -> bool:
+    """Whether nobody holds the CPUs of gangs that run beside those with their devices."""
+    wanted: dict[NodeId, int] = {}
+    for gang in gangs:
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            wanted[slot.node] = wanted.get(slot.node, 0) + need.cpu_milli
+    return all(cpu <= max(0, books[node].cpu) for node, cpu in wanted.items())
 
 
 def slice_end(slices: Slices, gang: Gang) -> Instant | None:

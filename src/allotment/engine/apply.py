@@ -35,7 +35,7 @@ from allotment.engine.sweeps import (
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.errors import InvariantViolated
-from allotment.model.gains import Measured, Pace
+from allotment.model.gains import Measured, Pace, Packing
 from allotment.model.health import WHOLE, Condition
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
@@ -423,9 +423,11 @@ def _saved(state: State, record: e.Record, event: e.CheckpointSaved) -> None:
 
 def _paced(state: State, record: e.Record, event: e.PaceMeasured) -> None:
     job, attempt = _attempt(state, event)
-    attempt.pace = Pace(event.tasks, event.rate, record.at, event.ends_at)
+    attempt.pace = Pace(event.tasks, event.rate, record.at, event.ends_at, event.busy_milli)
     job.rates = {**job.rates, event.tasks: event.rate}
     _gauge(state, job)
+    if state.cluster.placed.resuming:
+        state.cluster.pending.arrivals += 1  # One of these may go on beside it.
 
 
 def _gained(state: State, record: e.Record, event: e.GainMeasured) -> None:
@@ -434,6 +436,59 @@ def _gained(state: State, record: e.Record, event: e.GainMeasured) -> None:
     if not event.kept:
         job.bad_moves = MOST_BAD_MOVES
     _gauge(state, job)
+
+
+MOST_COMPANY = 64
+"""So many jobs are remembered that a job ran beside."""
+
+
+def _packed(state: State, record: e.Record, event: e.Packed) -> None:
+    _, attempt = _attempt(state, event)
+    attempt.packing = Packing(
+        event.beside,
+        record.at,
+        event.alone,
+        event.other_alone,
+        event.expected_milli,
+        event.proven,
+    )
+    _run_beside(state, event.job, event.beside)
+    state.enter_packed(state.jobs[event.job])
+
+
+def _packing_measured(state: State, record: e.Record, event: e.PackingMeasured) -> None:
+    job, attempt = _attempt(state, event)
+    if attempt.packing is not None:
+        attempt.packing = replace(
+            attempt.packing, gain_milli=event.gain_milli, noted_at=record.at
+        )
+    _remember(state, job, event.beside, gained=event.kept)
+
+
+def _unpacked(state: State, record: e.Record, event: e.Unpacked) -> None:
+    job = state.jobs[event.job]  # Its attempt may be over.
+    job.attempts[-1].packing = None
+    del state.packed[event.job]
+    _run_beside(state, event.job, None)
+    if event.cause is e.Parted.UNMEASURED:
+        _remember(state, job, event.beside, gained=False)
+
+
+def _run_beside(state: State, job: JobId, beside: JobId | None) -> None:
+    """Let the books know whether a gang runs beside the one that has its devices."""
+    gang = state.cluster.gangs.get(job)
+    if gang is not None:
+        gang.beside = beside
+        state.cluster.stand_anew(gang, gang.standing)
+
+
+def _remember(state: State, job: JobRecord, beside: JobId, *, gained: bool) -> None:
+    """Keep of two jobs whether they gain by running at once on the same devices."""
+    for one, other in ((job, beside), (state.jobs[beside], job.id)):
+        known = {id: was for id, was in one.beside.items() if id != other}
+        one.beside = {**dict(list(known.items())[1 - MOST_COMPANY :]), other: gained}
+        if one.id in state.cluster.gangs:
+            _gauge(state, one)
 
 
 def _gauge(state: State, job: JobRecord) -> None:
@@ -642,6 +697,9 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptShrunk: _shrunk,
     e.PaceMeasured: _paced,
     e.GainMeasured: _gained,
+    e.Packed: _packed,
+    e.PackingMeasured: _packing_measured,
+    e.Unpacked: _unpacked,
     e.SweepSubmitted: submitted,
     e.RungReached: reached,
     e.TrialMeasured: measured,

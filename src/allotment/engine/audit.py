@@ -29,6 +29,7 @@ def audit(state: State) -> None:
     wrong = [
         *_capacity(state),
         *_gangs(state),
+        *_packed(state),
         *_counts(state),
         *_shares(state),
         *_cells(state),
@@ -38,6 +39,31 @@ def audit(state: State) -> None:
     ]
     if wrong:
         raise InvariantViolated("; ".join(wrong))
+
+
+def _packed(state: State) -> list[str]:
+    """1: who has no lease and runs is beside one with it, alone there, on CPUs of nobody."""
+    gangs, cpu = state.cluster.gangs, Counter[NodeId]()
+    true = {
+        job.id: attempt.packing.beside
+        for job in state.jobs.values()
+        if (attempt := job.attempt) is not None and attempt.packing is not None
+    }
+    beside = {gang.id: gang.beside for gang in gangs.values() if gang.beside is not None}
+    wrong = [f"beside others run {true}, counted are {state.packed} and {beside}"]
+    wrong = [] if true == state.packed == beside else wrong
+    if len(set(true.values())) < len(true):
+        wrong.append(f"more than one runs beside a gang: {true}")
+    for job, other in true.items():
+        mine, theirs = state.jobs[job], state.jobs[other]
+        if (mine.state, theirs.state) != (JobState.SUSPENDED, JobState.RUNNING):
+            wrong.append(f"job {job} runs beside job {other}, which has no lease")
+        elif mine.attempts[-1].slots != theirs.attempts[-1].slots:
+            wrong.append(f"job {job} runs beside job {other}, which is elsewhere")
+        for slot, need in zip(mine.attempts[-1].slots, gangs[job].needs, strict=True):
+            cpu[slot.node] += need.cpu_milli
+    books = state.cluster.ledger.books
+    return wrong + [f"node {n}: CPUs of others" for n in cpu if cpu[n] > max(0, books[n].cpu)]
 
 
 def _counts(state: State) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from allotment.engine.completion import finish
+from allotment.engine.packing import try_over
 from allotment.engine.records import JobRecord
 from allotment.engine.report import grace_of
 from allotment.engine.state import State
@@ -32,6 +33,8 @@ def due(state: State, job_id: JobId, now: Instant) -> Emit:
         yield from _start_limit(state, job, now)
     elif attempt.state is AttemptState.RUNNING and job.spec.max_run_ms != NEVER:
         yield from _run_limit(job, now)
+    elif job.id in state.packed:
+        yield from try_over(state, job.id, now)
 
 
 def _queue_limit(state: State, job: JobRecord, now: Instant) -> Emit:

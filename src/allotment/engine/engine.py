@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Iterator
 
 from allotment.core.commit import refusal
 from allotment.core.cycle import proposals
-from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume, Unreserve
+from allotment.core.plan import Decision, Demote, Evict, Pack, Place, Promote, Resume, Unreserve
 from allotment.engine.apply import apply
 from allotment.engine.clockwork import due
 from allotment.engine.decide import date_came, decide
 from allotment.engine.gains import GRACE, measured, shrinking
 from allotment.engine.health import Watch, suspicions
 from allotment.engine.others import others_heard
+from allotment.engine.packing import compared, packed, with_partings
 from allotment.engine.ports_pool import nobody_else
 from allotment.engine.react import REACT
 from allotment.engine.report import gang_heard, heard, node_heard, saved, used
@@ -43,6 +44,7 @@ from allotment.model.reports import (
     NodeReport,
     OthersReport,
     PaceReport,
+    PairReport,
     TaskReport,
     TrialReport,
     UseReport,
@@ -99,6 +101,8 @@ class Engine:
                 self._emit(used(self.state, report), SYSTEM, now)
             case PaceReport():
                 self._emit(measured(self.state, report, now), SYSTEM, now)
+            case PairReport():
+                self._emit(compared(self.state, report, now), SYSTEM, now)
             case TrialReport():
                 self._emit(trial_heard(self.state, report, now), SYSTEM, now)
 
@@ -206,7 +210,7 @@ class Engine:
         )
 
     def _change(
-        self, decision: Resume | Promote | Demote | Evict | Unreserve
+        self, decision: Resume | Promote | Demote | Evict | Unreserve | Pack
     ) -> Iterator[e.AnyEvent]:
         """Return the events of a decision about gangs that have a place, or a promise."""
         match decision:
@@ -223,6 +227,8 @@ class Engine:
                 yield from self._make_way(decision)
             case Unreserve(job_id):
                 yield e.ReservedPlaceDropped(job_id)
+            case Pack(job_id, beside):
+                yield packed(self.state, job_id, beside)
 
     def _make_way(self, evict: Evict) -> Iterator[e.AnyEvent]:
         """Promise a place to one, and let others leave it, each in its own way."""
@@ -261,6 +267,8 @@ class Engine:
         made: list[e.Record] = []
         state = self.state
         at = now if now > state.at else state.at
+        if state.packed:
+            events = with_partings(state, events)
         for event in events:
             record = e.Record(Seq(state.seq + 1), at, actor, event)
             apply(state, record)

@@ -8,7 +8,7 @@ that grew gives its new tasks up again.
 
 from collections.abc import Iterator
 
-from allotment.engine.gauges import move_before
+from allotment.engine.gauges import move_before, packs
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -27,7 +27,11 @@ GRACE = Millis(5_000)
 
 
 def measured(state: State, report: PaceReport, now: Instant) -> Iterator[e.AnyEvent]:
-    """Note how fast a job is, if that is new, and what its last move gained."""
+    """Note how fast a job is, if that is new, and what its last move gained.
+
+    Where gangs may run at once, the first reading of each turn is noted: a pair is compared
+    with how fast both were just before.
+    """
     job = state.jobs.get(report.job)
     attempt = job.attempt if job is not None else None
     if (
@@ -37,15 +41,20 @@ def measured(state: State, report: PaceReport, now: Instant) -> Iterator[e.AnyEv
         or attempt.state is not AttemptState.RUNNING
         or attempt.shrink is not None
         or state.cluster.gangs[job.id].gauge is None
+        or job.id in state.packed.values()
     ):
-        return
+        return  # Beside another it is not as fast as alone.
     pace = attempt.pace
-    if pace is not None:
+    if pace is not None and not (
+        pace.at < attempt.running_since and packs(state.cluster.tenants, job)
+    ):
         change = abs(report.rate - pace.rate)
         if now - pace.at < AGAIN or change * OTHER <= pace.rate:
             return
     ends_at = Instant(now + report.left_ms if report.left_ms >= 0 else 0)
-    yield e.PaceMeasured(job.id, attempt.no, report.tasks, report.rate, ends_at)
+    yield e.PaceMeasured(
+        job.id, attempt.no, report.tasks, report.rate, ends_at, report.busy_milli
+    )
     yield from _compared(job, attempt, report.rate)
 
 

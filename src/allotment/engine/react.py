@@ -39,6 +39,16 @@ def _thaw(state: State, event: e.AttemptResumed) -> list[f.AnyEffect]:
     return [f.ThawTask(key) for key in _alive(state.jobs[event.job])]
 
 
+def _go_beside(state: State, event: e.Packed) -> list[f.AnyEffect]:
+    return [f.ThawTask(key) for key in _alive(state.jobs[event.job])]
+
+
+def _part(state: State, event: e.Unpacked) -> list[f.AnyEffect]:
+    job = state.jobs[event.job]
+    waits = job.attempts[-1].state is AttemptState.SUSPENDED
+    return [f.FreezeTask(key) for key in _alive(job)] if waits else []
+
+
 def _shrink(state: State, event: e.ShrinkRequested) -> list[f.AnyEffect]:
     """The tasks that stay know first, so that they can let the others go."""
     stop = [
@@ -65,6 +75,8 @@ REACT: dict[type[e.Event], Callable[[State, Any], list[f.AnyEffect]]] = {
     e.ShrinkRequested: _shrink,
     e.AttemptSuspended: _freeze,
     e.AttemptResumed: _thaw,
+    e.Packed: _go_beside,
+    e.Unpacked: _part,
     e.NodeDrained: _close,
     e.NodeUndrained: _open,
 }
@@ -101,7 +113,7 @@ def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f
         left = max(0, attempt.stop.at + attempt.stop.grace_ms - now)
         for key in _alive(job):
             yield f.StopTask(key, attempt.stop.signal, Millis(left), attempt.stop.cause)
-    elif attempt.state is AttemptState.SUSPENDED:
+    elif attempt.state is AttemptState.SUSPENDED and attempt.packing is None:
         for key in _alive(job):
             yield f.FreezeTask(key)
     else:

@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.events import Outcome, Phase
-from allotment.model.gains import Gain, Measured, Pace
+from allotment.model.gains import Gain, Measured, Pace, Packing
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import AttemptState, JobState, TaskState
@@ -89,6 +89,8 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     """How fast it is, in a queue whose gangs go on elsewhere for more."""
     gained: Measured | None = None
     """What the move that led to it was found to have gained."""
+    packing: Packing | None = None
+    """How it runs beside the gang that has its devices, where it does while suspended."""
 
     @property
     def staying(self) -> int:
@@ -156,6 +158,8 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     """The newest rate with each number of tasks, in steps an hour."""
     bad_moves: int = 0
     """How often it was moved for more and did not come up, or to no good."""
+    beside: dict[JobId, bool] = {}
+    """The newest jobs that it ran beside on the same devices, and whether both gained by it."""
 
     @property
     def attempt(self) -> AttemptRecord | None:

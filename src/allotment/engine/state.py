@@ -135,6 +135,8 @@ class State:
         self.doubts: dict[Part, Condition] = {}
         """Parts that something is said against, and that are used as before."""
         self.suspicions = Suspicions()
+        self.packed: dict[JobId, JobId] = {}
+        """Gangs that run beside others, and those which have their devices."""
         self.wall_ms = 0
         """How far the machine's clock is ahead of the engine's time: 0 until it is set."""
         self.clock_set_at, self.clock_set_ms = Instant(0), 0
@@ -661,7 +663,17 @@ class State:
                 self.cluster.add(self.surplus(job))
             self._enter_array(job)
             self.ports.take(attempt.port, port_count(job.spec))
+            if attempt.packing is not None:
+                self.enter_packed(job)
         self.timers.arm_job(job, self.config.limits)
+
+    def enter_packed(self, job: JobRecord) -> None:
+        """Enter a gang that runs beside another in the index, and arm the end of its trial."""
+        packing = job.attempts[-1].packing
+        assert packing is not None, "it runs beside another"
+        self.packed[job.id] = packing.beside
+        if packing.try_ends is not None:
+            self.timers.arm(packing.try_ends, job.id)
 
     def standing(self, job: JobRecord) -> Standing:
         """Return how a job stands in its queue now: in need, in what it was given, in time."""
@@ -748,6 +760,7 @@ class State:
             gang.suspended_at = attempt.suspended_at or None
             gang.wants_resume = attempt.wants_resume
             gang.shrinking = attempt.shrink is not None
+            gang.beside = attempt.packing.beside if attempt.packing is not None else None
         if role.elastic:
             gang.least, gang.step = job.spec.least_count, role.step
         if self.cluster.rescheduler is not None:

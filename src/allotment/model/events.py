@@ -377,6 +377,8 @@ class PaceMeasured(AttemptEvent, frozen=True):
     """Steps an hour."""
     ends_at: Instant = Instant(0)
     """When all steps will be done; 0 where the job does not tell how many there are."""
+    busy_milli: int = 0
+    """How busy the busiest of its devices was, in thousandths; 0 where nobody can say."""
 
 
 class GainMeasured(AttemptEvent, frozen=True):
@@ -386,6 +388,58 @@ class GainMeasured(AttemptEvent, frozen=True):
     before: int
     kept: bool
     """Whether it is no slower. If it is, it is moved no more."""
+
+
+class Parted(StrEnum):
+    """Why a gang no longer runs beside another."""
+
+    WORSE = "worse"
+    """They do less at once than by turns, or one of them does."""
+    UNMEASURED = "unmeasured"
+    """They did not tell enough of their steps to say."""
+    OVER = "over"
+    """It has its devices to itself now, or is told to stop, or has ended."""
+    LEFT = "left"
+    """The other no longer runs on these devices."""
+    CPU = "cpu"
+    """Others hold the CPUs that it used."""
+    QUEUE = "queue"
+    """Their queue packs no more."""
+
+
+class Packed(AttemptEvent, frozen=True):
+    """A suspended gang goes on beside the one that has its devices."""
+
+    beside: JobId
+    alone: int
+    """How fast it was alone, in steps an hour."""
+    other_alone: int
+    """How fast the other was."""
+    expected_milli: int = 0
+    """What both are to do at once of what they do by turns; 0 where nothing is known."""
+    proven: bool = False
+    """Whether the two were found to gain by it before: else they are tried."""
+
+
+class PackingMeasured(AttemptEvent, frozen=True):
+    """What two gangs do at once on the same devices, against what they do by turns."""
+
+    beside: JobId
+    rate: int
+    """How fast it is, in steps an hour."""
+    other_rate: int
+    """How fast the other is."""
+    gain_milli: int
+    """What both do of what they do by turns, in thousandths."""
+    kept: bool
+    """Whether that is more. If it is not, the two are never packed again."""
+
+
+class Unpacked(AttemptEvent, frozen=True):
+    """A gang no longer runs beside another: it is suspended again, unless it is over."""
+
+    beside: JobId
+    cause: Parted
 
 
 class StopRequested(AttemptEvent, frozen=True):
@@ -591,6 +645,9 @@ AnyEvent = (
     | TrialMeasured
     | TrialStopped
     | SweepStopped
+    | Packed
+    | PackingMeasured
+    | Unpacked
 )
 
 

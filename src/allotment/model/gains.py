@@ -6,7 +6,8 @@ the same job.
 
 import msgspec
 
-from allotment.model.quantity import Instant, Millis
+from allotment.model.ids import JobId
+from allotment.model.quantity import MINUTE, Instant, Millis
 
 MOST_RATE = 2**53
 """No rate is larger: programs that read JSON keep it whole, and snapshots can be written."""
@@ -46,6 +47,38 @@ class Pace(msgspec.Struct, frozen=True, omit_defaults=True):
     at: Instant
     ends_at: Instant = Instant(0)
     """When it will have done all its steps; 0 where it does not tell how many there are."""
+    busy_milli: int = 0
+    """How busy the busiest of its devices was then, in thousandths; 0 where nobody can say."""
+
+
+class Packing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a gang runs beside the one that has its devices, and what both gain by it."""
+
+    beside: JobId
+    at: Instant
+    """Since when."""
+    alone: int
+    """How fast it was alone, in steps an hour."""
+    other_alone: int
+    """How fast the other was."""
+    expected_milli: int = 0
+    """As `gain_milli`, as was predicted; 0 where nothing was known."""
+    proven: bool = False
+    """Whether the two were found to gain by it before."""
+    gain_milli: int = 0
+    """What both do at once of what they do by turns, in thousandths; 0 until measured."""
+    noted_at: Instant = Instant(0)
+    """When that was noted."""
+
+    @property
+    def try_ends(self) -> Instant | None:
+        """When it ends where nothing is known of it by then; None where more is known."""
+        known = self.proven or self.gain_milli
+        return None if known else Instant(self.at + TRY_MS)
+
+
+TRY_MS = 5 * MINUTE
+"""A pair that has not told enough of its steps by then is parted."""
 
 
 class Gauge(msgspec.Struct, frozen=True):
@@ -61,6 +94,10 @@ class Gauge(msgspec.Struct, frozen=True):
     """When it left for a place of its own last."""
     stays: bool = False
     """Whether it stays where it is: moves did it no good, or did not come off."""
+    together: tuple[JobId, ...] = ()
+    """Beside which jobs it was found to do better than by turns."""
+    apart: tuple[JobId, ...] = ()
+    """Beside which it was found to do worse."""
 
     def rate_with(self, tasks: int) -> int:
         """Return what the rate would be with so many tasks: in proportion, or as was measured.
@@ -76,6 +113,33 @@ class Gauge(msgspec.Struct, frozen=True):
             return min(MOST_RATE, known[one] * tasks // one)
         slope = known[other] - known[one]
         return min(MOST_RATE, max(0, known[one] + slope * (tasks - one) // (other - one)))
+
+
+BY_TURNS = 1000
+"""What two gangs do by turns: half of what each does alone, summed up in thousandths."""
+
+
+def together(rate: int, alone: int, other: int, other_alone: int) -> int:
+    """Return what two gangs do at once of what they do by turns, in thousandths."""
+    return rate * BY_TURNS // alone + other * BY_TURNS // other_alone
+
+
+def beats_turns(rate: int, alone: int, other: int, other_alone: int) -> bool:
+    """Whether two gangs do more at once than by turns, and neither less than by its turns."""
+    gain = together(rate, alone, other, other_alone)
+    return gain * LEAST_KEPT >= BY_TURNS * OF_RATE and not (
+        is_worse(2 * rate, alone) or is_worse(2 * other, other_alone)
+    )
+
+
+def expected_together(busy_milli: int, other_milli: int) -> int:
+    """Return what two gangs would do at once, if each went on where devices have time left.
+
+    That is as much as can be: they also share caches and links. 0 where one was not measured.
+    """
+    if not busy_milli or not other_milli:
+        return 0
+    return 2 * BY_TURNS * 1000 // max(1000, busy_milli + other_milli)
 
 
 def is_worse(rate: int, before: int) -> bool:

@@ -99,6 +99,19 @@ class PaceReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Steps an hour."""
     left_ms: int = -1
     """How long it still takes; -1 where that is not known."""
+    busy_milli: int = 0
+    """How busy the busiest of its devices is, in thousandths; 0 where nobody can say."""
+
+
+class PairReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """How fast two attempts are that run on the same devices at once, as for `PaceReport`."""
+
+    job: JobId
+    """The one that runs beside the other."""
+    attempt: AttemptNo
+    beside: JobId
+    rate: int
+    other_rate: int
 
 
 class UseReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -134,5 +147,6 @@ AnyReport = (
     | CheckpointReport
     | HealthReport
     | PaceReport
+    | PairReport
     | TrialReport
 )

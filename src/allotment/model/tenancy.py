@@ -118,6 +118,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Whether its running gangs go to better places when these become free."""
     grow_ms: Millis = Millis(0)
     """For how long devices are idle before its elastic gangs grow onto them; 0 for never."""
+    packs: bool = False
+    """Whether gangs that take turns on devices may run there at once, where they gain by it."""
 
     @property
     def guaranteed(self) -> Amounts:

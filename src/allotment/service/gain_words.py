@@ -1,6 +1,11 @@
 """What a move is to gain, and what it gained, in words."""
 
-from allotment.model.gains import Gain
+from collections.abc import Mapping
+from typing import Final
+
+from allotment.model.events import PackingMeasured, Parted
+from allotment.model.gains import BY_TURNS, Gain, Packing
+from allotment.model.ids import JobId
 from allotment.model.quantity import show_millis
 
 
@@ -12,6 +17,54 @@ def move_words(gain: Gain | None) -> str:
         f"grows to {gain.tasks} task(s): {gain.expected:,} steps an hour are expected, "
         f"{gain.rate:,} are made; this costs about {show_millis(gain.cost_ms)}"
     )
+
+
+def packed_words(beside: JobId, expected_milli: int, *, proven: bool) -> str:
+    """Return that a gang runs beside another, and what is expected of it."""
+    if proven:
+        return f"goes on beside job {beside} on its devices: both gained by it before"
+    told = ""
+    if expected_milli:
+        told = f": by how busy these were, up to {times(expected_milli)} what turns give"
+    return f"goes on beside job {beside} on its devices, to see what both gain{told}"
+
+
+def packing_words(event: PackingMeasured) -> str:
+    """Return what two gangs do at once of what they do by turns."""
+    verdict = ""
+    if not event.kept:
+        loser = "one of them loses by it" if event.gain_milli > BY_TURNS else "both lose by it"
+        verdict = f": {loser}, and they are not packed again"
+    return (
+        f"makes {event.rate:,} steps an hour beside job {event.beside}, which makes "
+        f"{event.other_rate:,}: {times(event.gain_milli)} what turns give{verdict}"
+    )
+
+
+def beside_words(packing: Packing) -> str:
+    """Return beside which job another runs, and what is known of it, in a sentence."""
+    if packing.gain_milli:
+        known = f"Together they do {times(packing.gain_milli)} what they do by turns."
+    elif packing.proven:
+        known = "Both gained by it before."
+    else:
+        known = "What both gain is not known yet: they have to tell of more of their steps."
+    return f"It runs beside job {packing.beside}, which has its devices now. {known}"
+
+
+def times(milli: int) -> str:
+    """Return a multiple in words: `1.85 times`."""
+    return f"{milli / 1000:.2f} times"
+
+
+PARTED: Final[Mapping[Parted, str]] = {
+    Parted.WORSE: "they do better by turns",
+    Parted.UNMEASURED: "they did not tell enough of their steps; they are not packed again",
+    Parted.OVER: "that is over",
+    Parted.LEFT: "that runs there no longer",
+    Parted.CPU: "others hold the CPUs that it used",
+    Parted.QUEUE: "their queue packs no more",
+}
 
 
 def gained_words(rate: int, before: int, *, kept: bool) -> str:

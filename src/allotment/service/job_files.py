@@ -59,7 +59,7 @@ class JobFiles:
         live = {
             job_id: None
             for job_id, gang in gangs
-            if not gang.suspended
+            if (not gang.suspended or gang.beside is not None)
             and _may_write(state.jobs[job_id])
             and self._wanted(state.jobs[job_id])
         }

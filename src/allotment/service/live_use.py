@@ -128,11 +128,12 @@ class LiveUse:
 
 
 def running(state: State) -> list[JobRecord]:
-    """Return the jobs that hold a place and run, the oldest first."""
+    """Return the jobs that hold a place and run, the oldest first; also beside others."""
     return [
         state.jobs[gang]
         for gang in sorted(state.cluster.gangs)
         if state.jobs[gang].state in (JobState.RUNNING, JobState.STOPPING)
+        or gang in state.packed
     ]
 
 
@@ -141,7 +142,7 @@ def _running_tasks(job: JobRecord) -> list[TaskKey]:
     return [
         TaskKey(job.id, attempt.no, TaskIndex(index))
         for index in range(len(attempt.slots))
-        if attempt.task(TaskIndex(index)).state is TaskState.RUNNING
+        if attempt.task(TaskIndex(index)).state in (TaskState.RUNNING, TaskState.SUSPENDED)
     ]
 
 

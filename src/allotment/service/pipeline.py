@@ -5,7 +5,7 @@ a budget of decisions and the loop breathes between cycles, so no pass holds up 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 import msgspec
@@ -22,8 +22,9 @@ from allotment.model import events as e
 from allotment.model.commands import AnyCommand
 from allotment.model.diagnosis import Exit
 from allotment.model.effects import AnyEffect
+from allotment.model.engines import Ability
 from allotment.model.errors import AllotmentError, BackendError
-from allotment.model.ids import SYSTEM, Actor, JobId, TaskIndex
+from allotment.model.ids import SYSTEM, Actor, JobId, NodeId, TaskIndex
 from allotment.model.quantity import HOUR, Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
@@ -35,9 +36,25 @@ from allotment.service.data.using import DataUses
 from allotment.service.dispatcher import Dispatcher
 from allotment.service.forever import forever
 from allotment.service.host_workspace import HostWorkspace
-from allotment.service.ports import ArchivedJob, Backend, Clock, Report, Snapshot, Store
+from allotment.service.ports import (
+    ArchivedJob,
+    Backend,
+    Clock,
+    DeviceUse,
+    Measurable,
+    Report,
+    Snapshot,
+    Store,
+)
+from allotment.service.progress import (
+    CLOSE_LOOK_S,
+    NO_USES,
+    TRIALS_EVERY_S,
+    ProgressWatch,
+    measures_closely,
+    metric_of,
+)
 from allotment.service.progress import LOOK_EVERY_S as PROGRESS_LOOK_S
-from allotment.service.progress import TRIALS_EVERY_S, ProgressWatch, metric_of
 from allotment.service.reason_watch import LOOK_EVERY_S, ReasonWatch
 from allotment.service.telemetry import Telemetry
 from allotment.service.tracking.ports import Tracker
@@ -101,6 +118,7 @@ class Pipeline:
         self._loops: list[asyncio.Task[None]] = []
         self._readings: set[asyncio.Task[None]] = set()
         self._snapshot_at = engine.state.seq
+        self._progress_due_s = 0.0
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
 
@@ -264,7 +282,7 @@ class Pipeline:
                 loop.create_task(forever(step, pause_s, what))
                 for step, pause_s, what in (
                     (self._watch_checkpoints, CHECKPOINT_LOOK_S, "checkpoints"),
-                    (self._watch_progress, PROGRESS_LOOK_S, "progress"),
+                    (self._watch_progress, CLOSE_LOOK_S, "progress"),
                     (self._watch_trials, TRIALS_EVERY_S, "trials"),
                     (self._watch_clock, CLOCK_LOOK_S, "clock"),
                     (self._watch_reasons, LOOK_EVERY_S, "reasons"),
@@ -362,8 +380,24 @@ class Pipeline:
             self.hear(report)
 
     async def _watch_progress(self) -> None:
-        for report in await self.progress.look(self.state):
+        """Look at what jobs tell of their steps; often where that decides who runs at once."""
+        closely, now_s = measures_closely(self.state), asyncio.get_running_loop().time()
+        if not closely and now_s < self._progress_due_s:
+            return
+        self._progress_due_s = now_s + PROGRESS_LOOK_S - CLOSE_LOOK_S / 2
+        uses = await self._device_uses() if closely else NO_USES
+        for report in await self.progress.look(self.state, uses):
             self.hear(report)
+
+    async def _device_uses(self) -> Mapping[NodeId, Sequence[DeviceUse]]:
+        """Measure the devices; return none where that is not possible, or takes long."""
+        backend = self._backend
+        if Ability.MEASURES not in backend.abilities or not isinstance(backend, Measurable):
+            return NO_USES
+        try:
+            return await asyncio.wait_for(backend.device_uses(), CLOSE_LOOK_S)
+        except (TimeoutError, BackendError):
+            return NO_USES
 
     async def _watch_trials(self) -> None:
         if not self.state.sweeps or self.committer.trouble:

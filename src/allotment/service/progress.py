@@ -10,26 +10,30 @@ gets itself moved in vain.
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from allotment.engine.records import JobRecord
+from allotment.core.gang import Gang
+from allotment.core.slices import line_of
+from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model.gains import MOST_RATE
-from allotment.model.ids import AttemptNo, JobId
+from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.ledger import Slot
 from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
-from allotment.model.reports import PaceReport, TrialReport
+from allotment.model.reports import PaceReport, PairReport, TrialReport
 from allotment.model.sweeps import MOST_RUNGS
 from allotment.service.job_files import JobFiles
 from allotment.service.launch import Folders
+from allotment.service.ports import DeviceUse
 from allotment.service.views import ProgressView
 from allotment.service.workspace import Changed
 from allotment.service.workspaces import Workspaces
 
-LOOK_EVERY_S, TRIALS_EVERY_S = 5.0, 1.0
+LOOK_EVERY_S, CLOSE_LOOK_S, TRIALS_EVERY_S = 5.0, 1.0, 1.0
 MOST_BYTES = 8 * 1024
 MOST_LINES = 4
 """So many lines are tried, the last first: one may be half written."""
@@ -37,6 +41,9 @@ MOST_METRICS = 16
 MOST_NAME = 64
 SURE_SAMPLES, SURE_STEPS, SURE_NS = 4, 20, 10 * SECOND * 1_000_000
 """A rate is compared with others if it rests on so many looks and steps, and on so long."""
+PARTS_OF_TURN = 3
+"""Where gangs take turns, a third of a turn is enough: else none would ever be measured."""
+NO_USES: Mapping[NodeId, Sequence[DeviceUse]] = {}
 SAMPLES = 24
 """The rate is that over the last so many changes: two minutes of looks."""
 MOST = MOST_RATE
@@ -58,8 +65,16 @@ class ProgressLine(msgspec.Struct, frozen=True):
 class Steps:
     """The steps of one attempt with so many tasks, and when each was reported."""
 
-    def __init__(self, attempt: int, tasks: int) -> None:
-        self.attempt, self.tasks = attempt, tasks
+    def __init__(
+        self, attempt: int, tasks: int, since: Instant = Instant(0), *, is_later: bool = False
+    ) -> None:
+        """`since` is when it began to run as it does now: alone, or beside another.
+
+        Where it ran before then, the first step that is seen may be of before: `is_later`.
+        """
+        self.attempt, self.tasks, self.since = attempt, tasks, since
+        self._is_later = is_later
+        self._busy: deque[int] = deque(maxlen=SAMPLES)
         self.is_new = False
         """Whether a step was noted since the pace was told."""
         self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
@@ -72,14 +87,34 @@ class Steps:
             at_ns <= self._samples[-1][0] or told.step < self._samples[-1][1]
         ):
             self._samples.clear()
+        if self._is_later and self._samples:
+            self._samples.clear()
+            self._is_later = False
         self._samples.append((at_ns, told.step))
         self.is_new = True
 
-    def is_sure(self) -> bool:
+    def add_busy(self, busy_milli: int) -> None:
+        """Note how busy the busiest of its devices was just now."""
+        self._busy.append(busy_milli)
+
+    @property
+    def busy_milli(self) -> int:
+        """How busy that was in the mean; 0 where nobody can say."""
+        return sum(self._busy) // len(self._busy) if self._busy else 0
+
+    def is_sure(self, least_ns: int = SURE_NS) -> bool:
         """Whether the rate can be compared with others."""
+        if self._is_later or not self._samples:
+            return False
         (began, first), (at, step) = self._samples[0], self._samples[-1]
         enough = len(self._samples) >= SURE_SAMPLES and step - first >= SURE_STEPS
-        return enough and at - began >= SURE_NS
+        return enough and at - began >= least_ns
+
+    @property
+    def rate(self) -> int:
+        """Return the rate of a sure one, in steps an hour."""
+        (began, first), (at, step) = self._samples[0], self._samples[-1]
+        return min(MOST, (step - first) * HOUR * 1_000_000 // (at - began))
 
     def view(self) -> ProgressView | None:
         told = self.told
@@ -122,19 +157,26 @@ class ProgressWatch:
         self._compared: dict[JobId, tuple[int, float | None]] = {}
         """Of trials: the newest step with what they are compared by, also of suspended ones."""
 
-    async def look(self, state: State) -> list[PaceReport]:
+    async def look(
+        self, state: State, uses: Mapping[NodeId, Sequence[DeviceUse]] = NO_USES
+    ) -> list[PaceReport | PairReport]:
         """Note what is new, and forget jobs that no longer run. O(running jobs).
 
-        Returns how fast those are that it matters of, where that is new and sure.
+        `uses` are the devices as they are used now, where that was asked for. Returns how fast
+        those are that it matters of, where that is new and sure.
         """
         for changed in await self._files.look(state):
             self._take(changed, state)
         gangs = state.cluster.gangs
-        for job in [job for job in self._steps if job not in gangs or gangs[job].suspended]:
+        for job in [job for job in self._steps if job not in gangs or _stands(gangs[job])]:
             del self._steps[job]
         for job in [job for job in self._compared if job not in gangs]:
             del self._compared[job]
-        return list(self._paces(state))
+        for job, steps in self._steps.items() if uses else ():
+            busy = _busiest(gangs[job].slots, uses)
+            if busy is not None:
+                steps.add_busy(busy)
+        return [*self._paces(state), *self._pairs(state)]
 
     async def look_at_trials(self, state: State) -> list[TrialReport]:
         """Note what trials of sweeps say that is new; of those compared by run time, tell of
@@ -160,7 +202,7 @@ class ProgressWatch:
         told, job = read(changed), state.jobs.get(changed.key.job)
         if told is None or job is None or not job.attempts:
             return None
-        self._note(changed, told, job.attempts[-1].staying)
+        self._note(changed, told, job.attempts[-1], began_so(state, job))
         if (metric := metric_of(job)) in told.metrics:
             self._compared[job.id] = told.step, _finite(told.metrics[metric])
         return job
@@ -191,15 +233,37 @@ class ProgressWatch:
         return self._compared.get(job)
 
     def _paces(self, state: State) -> Iterator[PaceReport]:
+        paired = {*state.packed, *state.packed.values()}
         for job, steps in self._steps.items():
-            if not steps.is_new or state.cluster.gangs[job].gauge is None:
+            gang = state.cluster.gangs[job]
+            if not steps.is_new or gang.gauge is None or job in paired:
                 continue
             steps.is_new = False
-            view = steps.view() if steps.is_sure() else None
+            view = steps.view() if steps.is_sure(_least_ns(state, gang)) else None
             if view is not None and view.steps_per_hour is not None:
                 left = -1 if view.left_ms is None else view.left_ms
-                attempt = AttemptNo(steps.attempt)
-                yield PaceReport(job, attempt, steps.tasks, view.steps_per_hour, left)
+                yield PaceReport(
+                    job,
+                    AttemptNo(steps.attempt),
+                    steps.tasks,
+                    view.steps_per_hour,
+                    left,
+                    steps.busy_milli,
+                )
+
+    def _pairs(self, state: State) -> Iterator[PairReport]:
+        """Return how fast pairs on the same devices are, where both of them are sure."""
+        for job, beside in state.packed.items():
+            mine, other = self._steps.get(job), self._steps.get(beside)
+            gang = state.cluster.gangs[job]
+            since = began_so(state, state.jobs[job])
+            if mine is None or other is None or not (mine.since == other.since == since):
+                continue
+            least_ns = _least_ns(state, gang)
+            new = mine.is_new or other.is_new
+            if new and mine.is_sure(least_ns) and other.is_sure(least_ns):
+                mine.is_new = other.is_new = False
+                yield PairReport(job, AttemptNo(mine.attempt), beside, mine.rate, other.rate)
 
     def of(self, job: JobRecord) -> ProgressView | None:
         """Return what the present attempt of a job reported; None if nothing."""
@@ -214,11 +278,52 @@ class ProgressWatch:
         self._files.close()
         self._trials.close()
 
-    def _note(self, changed: Changed, told: ProgressLine, tasks: int) -> None:
-        steps = self._steps.get(changed.key.job)
-        if steps is None or (steps.attempt, steps.tasks) != (changed.key.attempt, tasks):
-            steps = self._steps[changed.key.job] = Steps(changed.key.attempt, tasks)
+    def _note(
+        self, changed: Changed, told: ProgressLine, attempt: AttemptRecord, since: Instant
+    ) -> None:
+        steps, key = self._steps.get(changed.key.job), (changed.key.attempt, attempt.staying)
+        if steps is None or (steps.attempt, steps.tasks, steps.since) != (*key, since):
+            later = since != attempt.started_at
+            steps = self._steps[changed.key.job] = Steps(*key, since, is_later=later)
         steps.add(changed.at_ns, told)
+
+
+def began_so(state: State, job: JobRecord) -> Instant:
+    """Return since when a job runs as it does now: alone on its devices, or with another."""
+    attempt = job.attempts[-1]
+    near = (other for other, beside in state.packed.items() if beside == job.id)
+    pair = state.jobs[next(near, job.id)].attempts[-1].packing
+    return max(attempt.running_since, pair.at) if pair is not None else attempt.running_since
+
+
+def _stands(gang: Gang) -> bool:
+    """Whether a gang does not run, nor beside another."""
+    return gang.suspended and gang.beside is None
+
+
+def measures_closely(state: State) -> bool:
+    """Whether gangs that may run at once take turns: then their steps are looked at often."""
+    cluster = state.cluster
+    if not (len(cluster.pending) or cluster.placed.resuming):
+        return False
+    return any(queue.packs for tenant in cluster.tenants.values() for queue in tenant.queues)
+
+
+def _least_ns(state: State, gang: Gang) -> int:
+    """Return on how long a rate must rest: no longer than a part of its turn."""
+    slice_ms = state.cluster.slices.get(line_of(gang.standing.shape))
+    return SURE_NS if slice_ms is None else min(SURE_NS, slice_ms * 1_000_000 // PARTS_OF_TURN)
+
+
+def _busiest(slots: Sequence[Slot], uses: Mapping[NodeId, Sequence[DeviceUse]]) -> int | None:
+    """Return how busy the busiest device of a place is; None where nobody can say."""
+    there = (
+        use.busy_milli
+        for slot in slots
+        for use in uses.get(slot.node, ())
+        if use.index in slot.devices
+    )
+    return max(there, default=None)
 
 
 def _finite(value: float | None) -> float | None:

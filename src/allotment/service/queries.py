@@ -86,6 +86,8 @@ def _word(state: State, job: JobRecord, now: Instant) -> str:
         task.state is TaskState.HOLDING for task in attempt.tasks.values()
     ):
         return "holding"
+    if job.id in state.packed:
+        return f"beside {state.packed[job.id]}"
     reason = reason_of(state, job, now)
     return reason.value if reason else ""
 
@@ -165,6 +167,7 @@ def _attempt_view(
         ),
         gain=stop.gain if stop else None,
         gained=attempt.gained,
+        packing=attempt.packing,
     )
 
 

@@ -59,8 +59,12 @@ def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
         if then_ms != later_ms:
             then, later = (show_millis(ms) if ms else "none" for ms in (then_ms, later_ms))
             yield f"{key} {then} → {later}"
-    if was.migrates is not now.migrates:
-        yield f"migrate {str(was.migrates).lower()} → {str(now.migrates).lower()}"
+    for key, did, does in (
+        ("migrate", was.migrates, now.migrates),
+        ("pack", was.packs, now.packs),
+    ):
+        if did is not does:
+            yield f"{key} {str(did).lower()} → {str(does).lower()}"
     for key, then, later in (
         ("overtaken", was.terms.overtaken or None, now.terms.overtaken or None),
         ("max_jobs", was.max_jobs, now.max_jobs),

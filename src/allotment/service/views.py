@@ -12,7 +12,7 @@ from allotment.model.cluster import NodeState
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.engines import Ability
 from allotment.model.events import Outcome, Phase
-from allotment.model.gains import Gain, Measured
+from allotment.model.gains import Gain, Measured, Packing
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
@@ -108,6 +108,8 @@ class AttemptView(msgspec.Struct, frozen=True):
     """What it was expected to gain, where it left for a place of its own."""
     gained: Measured | None = None
     """What it was found to have gained by coming to its place, in steps an hour."""
+    packing: Packing | None = None
+    """How it runs beside the gang that has its devices, where it does while suspended."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True):

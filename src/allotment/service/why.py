@@ -15,6 +15,7 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, show_millis
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.model.spec import JobSpec
+from allotment.service.gain_words import beside_words
 from allotment.service.holders import holders_of
 from allotment.service.withheld import held_for_secrets
 
@@ -36,6 +37,9 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     if job.state is JobState.SUSPENDED and job.attempts[-1].wants_resume:
+        packing = job.attempts[-1].packing
+        if packing is not None:
+            return Blocked(Reason.RESUMING, beside_words(packing))
         blocked = explain_resume(state.cluster, state.cluster.gangs[job.id], now)
         return _with_holders(state, job, blocked)
     if not job.state.waiting:

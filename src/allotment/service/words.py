@@ -12,7 +12,13 @@ from allotment.model.others import NOBODY
 from allotment.model.quantity import Instant, show_bytes, show_millis
 from allotment.model.reasons import StopCause
 from allotment.model.tenancy import Config
-from allotment.service.gain_words import gained_words, move_words
+from allotment.service.gain_words import (
+    PARTED,
+    gained_words,
+    move_words,
+    packed_words,
+    packing_words,
+)
 from allotment.service.sweep_words import of_sweep
 
 STOPPED = {
@@ -174,6 +180,12 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"makes {rate:,} steps an hour with {tasks} task(s)"
         case e.GainMeasured(_, _, rate, before, kept):
             return gained_words(rate, before, kept=kept)
+        case e.Packed(beside=beside):
+            return packed_words(beside, event.expected_milli, proven=event.proven)
+        case e.PackingMeasured():
+            return packing_words(event)
+        case e.Unpacked(beside=beside, cause=cause):
+            return f"no longer runs beside job {beside}: {PARTED[cause]}"
         case e.SweepSubmitted(trials=trials):
             return f"is a sweep of {trials:,} trial(s)"
         case e.RungReached() | e.TrialMeasured() | e.TrialStopped() | e.SweepStopped():

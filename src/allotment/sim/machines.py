@@ -105,7 +105,7 @@ class Machines:
             work.stopped_at = attempt.stop.at
             gone_at = attempt.stop.at + self._stop_ms(job.id, attempt.stop.grace_ms)
             self.agenda.add(max(now, gone_at), GONE, job.id, attempt.no)
-        elif attempt.state is AttemptState.RUNNING:
+        elif attempt.state is AttemptState.RUNNING or attempt.packing is not None:
             self._go_on(job.id, work, now)
             if attempt.shrink is not None:
                 gone_at = attempt.shrink.at + self._stop_ms(job.id, attempt.shrink.grace_ms)

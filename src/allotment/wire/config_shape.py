@@ -459,6 +459,7 @@ class QueueShape(Shape):
     time_slice: Duration | None = Field(default=None, examples=["60s"])
     migrate: Truth = False
     grow: Duration | None = Field(default=None, examples=["5min"])
+    pack: Truth = False
     changes: list[QueueChangeShape] = Field(
         default=[], examples=["[{until: 2026-12-15, limit: {gpu: 8}}]"]
     )
@@ -468,6 +469,9 @@ class QueueShape(Shape):
     def _sliced(self) -> "QueueShape":
         if self.grow is not None and self.grow < SHORTEST_SLICE_MS:
             raise Amiss("is too short", "write 1s or more; 5min is usual", ("grow",))
+        if self.time_slice is None and self.pack:
+            hint = "add time_slice: 60s; gangs that take turns are the ones that are packed"
+            raise Amiss("has no effect without time_slice", hint, ("pack",))
         if self.time_slice is None:
             return self
         if self.time_slice < SHORTEST_SLICE_MS:

@@ -11,7 +11,7 @@ from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
-OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice", "migrate", "grow"})
+OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice", "migrate", "grow", "pack"})
 """Keys that matter only in a leaf."""
 
 
@@ -106,6 +106,7 @@ def _queues(
         time_slice_ms=shape.time_slice or Millis(0),
         migrates=shape.migrate,
         grow_ms=shape.grow or Millis(0),
+        packs=shape.pack,
     )
     for key, item in shape.queues.items():
         if item.parent:

@@ -81,6 +81,7 @@ def _alone(queue: Queue) -> Written:
         **{key: amounts_to_wire(amounts) for key, amounts in caps if amounts},
         **({"migrate": True} if queue.migrates else {}),
         **({"grow": write_duration(queue.grow_ms)} if queue.grow_ms else {}),
+        **({"pack": True} if queue.packs else {}),
         **({} if queue.terms.lend else {"lend": False}),
         **({} if queue.terms.borrow else {"borrow": False}),
         **({"overtaken": queue.terms.overtaken} if queue.terms.overtaken else {}),

@@ -108,3 +108,24 @@ def test_metrics_are_finite_few_and_printable() -> None:
     found = read(changed(b'{"step": 1, "metrics": {"a\\nb": 1, "none": null, %s}}' % many))
     assert found is not None
     assert metrics_of(found) == {f"m{n}": n for n in range(MOST_METRICS)}
+
+
+def test_a_rate_that_is_compared_rests_on_what_was_told_since_only() -> None:
+    steps = Steps(1, 1, is_later=True)
+    told = [(0, 1), (60_000, 1_000), (62_000, 1_010), (64_000, 1_020), (66_000, 1_030)]
+    for at_ms, step in told:
+        assert not steps.is_sure(3 * SECOND * 1_000_000)
+        found = read(changed(b'{"step": %d}' % step))
+        assert found is not None
+        steps.add(at_ms * 1_000_000, found)
+    assert steps.is_sure(3 * SECOND * 1_000_000)
+    assert not steps.is_sure(), "elsewhere it rests on ten seconds"
+    assert steps.rate == 5 * HOUR // SECOND, "the first was of before"
+
+
+def test_how_busy_devices_are_is_the_mean_of_the_looks() -> None:
+    steps = Steps(1, 1)
+    assert steps.busy_milli == 0
+    for busy in (200, 400):
+        steps.add_busy(busy)
+    assert steps.busy_milli == 300

@@ -28,7 +28,7 @@ TREE = """\
           dev:
       deep: {parent: x}
       x: {parent: research.dev, per_group: {gpu: 1}}
-      turns: {time_slice: 90s, migrate: true, grow: 5min}
+      turns: {time_slice: 90s, migrate: true, grow: 5min, pack: true}
       default:
 """
 
@@ -55,6 +55,7 @@ def test_queues_nest_and_may_name_their_parent() -> None:
             time_slice_ms=Millis(90_000),
             migrates=True,
             grow_ms=Millis(300_000),
+            packs=True,
         ),
         Queue("default"),
     )
@@ -123,6 +124,11 @@ def test_what_is_written_reads_back_the_same() -> None:
         (
             "      a: {grow: 10ms}\n",
             "line 5: tenants.lab.queues.a.grow: is too short (write 1s or more; 5min is usual)",
+        ),
+        (
+            "      a: {pack: true}\n",
+            "line 5: tenants.lab.queues.a.pack: has no effect without time_slice (add "
+            "time_slice: 60s; gangs that take turns are the ones that are packed)",
         ),
         (
             "      a: {time_slice: 60s, rank: shortest}\n",

@@ -6,7 +6,7 @@ no gang gives way to a less urgent job. A gang is suspended where what it keeps 
 of devices too) leaves room for the other, and comes back to its own devices; else it is sent
 away if it saved a checkpoint in this stint, and waits again; else it is left alone. The first
 in line that could have its turn once others have had theirs is not passed: what gives way by
-then is kept for it.
+then is kept for it. Where a queue packs, two gangs may also run at once (`packing.py`).
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.1 (suspend-resume, quantum of a minute).
 
@@ -33,9 +33,9 @@ from allotment.model.engines import Ability
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant, Resources
-from allotment.policies.rescheduling.stints import Stints, may_restart
+from allotment.policies.rescheduling.packing import packing_lines, packings
+from allotment.policies.rescheduling.stints import Line, Stints, may_restart
 
-Line = tuple[str, str]
 Places = frozenset[tuple[NodeId, int]]
 """Devices: nodes and indexes."""
 
@@ -49,7 +49,7 @@ class InSlices:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.order = Stints(cluster.slices)
+        self.order = Stints(cluster.slices, packing_lines(cluster.tenants.values()))
         self._ranked_at = Instant(0)
         self._kept: dict[Line, list[Places | None]] = {}
         """What is kept for those first in line, in the present pass."""
@@ -57,7 +57,11 @@ class InSlices:
     # ── when ────────────────────────────────────────────────────────────────────────────
 
     def looks(self, now: Instant) -> bool:
-        return self.order.any_over(now)
+        return self.order.any_over(now) or self._packs(now)
+
+    def _packs(self, now: Instant) -> bool:
+        """Whether a suspended gang may go on beside the one that has its devices."""
+        return any(True for _ in packings(self.cluster, self.order.places, now))
 
     def next_look(self, now: Instant) -> Instant | None:
         waits = len(self.cluster.pending) or self.cluster.placed.resuming
@@ -74,7 +78,8 @@ class InSlices:
         if self.looks(now):
             # A job that found no place may displace gangs that have saved since.
             self.cluster.memos.blocked.clear()
-        return decisions
+        yield from decisions
+        yield from packings(self.cluster, self.order.places, now)
 
     def reach(self, now: Instant) -> Callable[[Key], bool]:
         some = self.order.any_over(now)
@@ -90,6 +95,7 @@ class InSlices:
             (_key(gang), gang)
             for gang in self.cluster.placed.resuming.values()
             if self.deals(gang)
+            and gang.beside is None
             and (not _takes_whole(gang) or busy.isdisjoint(_devices(gang.slots)))
         ]
         return sorted(found, key=lambda pair: pair[0])

@@ -37,6 +37,7 @@ from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
 from allotment.policies.rescheduling.in_slices import InSlices, Line, in_slices
 from allotment.policies.rescheduling.moves import moves
+from allotment.policies.rescheduling.packing import packing_lines
 from allotment.policies.rescheduling.stints import Stints, may_restart, restart_from
 
 EVERY, AT_MOST_EVERY = 10 * SECOND, SECOND
@@ -54,8 +55,10 @@ Worth = Callable[[Gang, Instant], bool]
 class Movable(Stints):
     """Running gangs of queues that migrate, beside those that take turns."""
 
-    def __init__(self, slices: Slices, lines: frozenset[Line]) -> None:
-        super().__init__(slices)
+    def __init__(
+        self, slices: Slices, lines: frozenset[Line], packing: frozenset[Line] = frozenset()
+    ) -> None:
+        super().__init__(slices, packing)
         self._lines = lines
         self.apart: dict[JobId, Gang] = {}
         """Those on more than one node."""
@@ -109,7 +112,9 @@ class Migrating(InSlices):
 
     def __init__(self, cluster: Cluster, lines: frozenset[Line], worth: Worth) -> None:
         super().__init__(cluster)
-        self.order: Movable = Movable(cluster.slices, lines)
+        self.order: Movable = Movable(
+            cluster.slices, lines, packing_lines(cluster.tenants.values())
+        )
         self._worth = worth
         self._looked_at = Instant(-EVERY)
         self._version = -1

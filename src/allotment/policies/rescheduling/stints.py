@@ -8,17 +8,22 @@ from collections.abc import Iterator
 
 from allotment.core.book import Book
 from allotment.core.gang import Gang
-from allotment.core.slices import SWITCHES, Slices, slice_end
+from allotment.core.slices import SWITCHES, Slices, line_of, may_pause, slice_end
 from allotment.model.ids import JobId
+from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
 from allotment.model.spec import GiveWay
+
+Line = tuple[str, str]
 
 
 class Stints(Book):
     """Running gangs in the order in which their time slices end."""
 
-    def __init__(self, slices: Slices) -> None:
-        self._slices = slices
+    def __init__(self, slices: Slices, packing: frozenset[Line] = frozenset()) -> None:
+        """The gangs of the queues in `packing` are kept by their places, too."""
+        self._slices, self._packing = slices, packing
+        self.places: dict[tuple[Slot, ...], dict[JobId, Gang]] = {}
         self._ends: list[tuple[Instant, JobId]] = []
         self._later: list[tuple[Instant, JobId]] = []
         """When they may be sent away, too, if they have saved."""
@@ -27,6 +32,8 @@ class Stints(Book):
     def enter(self, gang: Gang) -> None:
         """Note a gang that runs; others have no stint."""
         end = None if gang.is_surplus else slice_end(self._slices, gang)
+        if self._packing and self._packs(gang):
+            self.places.setdefault(gang.slots, {})[gang.id] = gang
         if end is not None:
             later = max(end, restart_from(gang))
             self._of[gang.id] = end, later
@@ -37,10 +44,18 @@ class Stints(Book):
         """Strike a gang off; it need not be there."""
         if gang.is_surplus:
             return
+        there = self.places.get(gang.slots)
+        if there is not None and there.pop(gang.id, None) is not None and not there:
+            del self.places[gang.slots]
         moments = self._of.pop(gang.id, None)
         if moments is not None:
             for ends, at in zip((self._ends, self._later), moments, strict=True):
                 del ends[bisect_left(ends, (at, gang.id))]
+
+    def _packs(self, gang: Gang) -> bool:
+        """Whether a gang may share its devices: it has some, and is suspended for turns."""
+        line = line_of(gang.standing.shape)
+        return line in self._packing and may_pause(gang) and not gang.is_surplus
 
     def over(self, now: Instant) -> Iterator[JobId]:
         """Return those that have had their slice, the earliest first."""
