@@ -143,6 +143,11 @@ class Gate:
     def open(self) -> None:
         self._open.set()
 
+    def shut(self) -> None:
+        """Let no more answers through."""
+        self._open.clear()
+        self._most = self.passed
+
     def close(self) -> None:
         self._open.set()
         self._listening.shutdown(socket.SHUT_RDWR)

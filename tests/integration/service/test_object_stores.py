@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.listing import listing_of
 from tests.integration.service.test_data import as_user, job_of, refused
 from tests.support.cluster import until
 from tests.support.object_stores import BUCKET, KEY, Gate, Moto, Rclone, Store, a_store
@@ -162,6 +164,95 @@ def test_a_refusal_says_whose_matter_it_is(service: WithUsers, rclone: Rclone) -
         service, "ann", "create", "other", "--s3", "s3://b2b", "--endpoint", "http://10.0.0.1"
     )
     assert as_user(service, "ann", "ls").find("other") < 0, "nothing was made"
+
+
+# ── outputs ─────────────────────────────────────────────────────────────────────────────
+
+
+def saving(service: WithUsers, prefix: str, command: str) -> int:
+    """Submit a job of ann's whose outputs go to a dataset; give its number."""
+    small = {"cpu": 0.1, "memory": "64MiB"}
+    spec = {"name": "s", "tenant": "ann", "command": f"cd $ALLOT_OUTPUT_DIR; {command}",
+            "resources": small, "save": prefix}  # fmt: skip
+    status, answer = service.ask_as("ann", "POST", "/v1/jobs", spec)
+    assert status == 201, answer
+    return answer["id"]
+
+
+def saved(service: WithUsers, job: int) -> str:
+    """Wait until it is known what became of a job's outputs; give that."""
+
+    def told() -> str:
+        view = service.get(f"/v1/jobs/{job}")
+        return view["saved"] or view["unsaved"]
+
+    until(lambda: bool(told()), "what became of the outputs")
+    return told()
+
+
+@pytest.mark.parametrize("kind", ["rclone", "moto"])
+def test_outputs_are_put_to_a_store(
+    service: WithUsers, kind: str, request: pytest.FixtureRequest
+) -> None:
+    store = request.getfixturevalue(kind)
+    name = f"results-{kind}"
+    store.put({f"{name}/before": "x", f"{name}/allot-job-999/part": "half"})
+    create(service, store, name)
+    script = "mkdir 'a b'; head -c 3000000 /dev/urandom >'a b/c+d'; : >empty; sha256sum a*/*"
+    job = saving(service, name, script)
+    assert saved(service, job) == f"ann/{name}@2"
+    digest = Job(service, job).output.split()[0]
+    show = f"cd /data/r; find . -type f | sort; sha256sum allot-job-{job}/a*/*"
+    lines = job_of(service, "ann", {name: "/data/r"}, show).output.splitlines()
+    assert lines[:-1] == [
+        f"./allot-job-{job}/.allot-complete.json",
+        f"./allot-job-{job}/a b/c+d",
+        f"./allot-job-{job}/empty",
+        "./before",
+    ]
+    assert lines[-1].split()[0] == digest
+
+
+def test_outputs_of_which_a_part_is_missing_are_not_there(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    rclone.put({"parts/before": "x"})
+    gate = Gate(rclone, 1 << 40)
+    try:
+        place = f"s3://{BUCKET}/parts"
+        as_user(service, "ann", "create", "parts", "--s3", place, "--endpoint", gate.endpoint)
+        gate.shut()
+        job = saving(service, "parts", "echo 1 >a; echo 2 >b")
+        folder = rclone.folder / "objects" / place.removeprefix("s3://") / f"allot-job-{job}"
+        until((folder / "a").exists, "a part of the outputs")
+        service.kill()
+        bucket = Bucket(rclone.place("parts"), KEY, None)
+        found = bucket.objects(100, 1 << 30)
+        bucket.close()
+        assert f"parts/allot-job-{job}/a" in [each.path for each in found]
+        listing = listing_of(found, rclone.place("parts"))
+        assert [each.path for each in listing.objects] == ["before"]
+        gate.open()
+        service.up()
+        assert saved(service, job) == "ann/parts@2"
+        names = sorted(path.name for path in folder.iterdir())
+        assert names == [".allot-complete.json", "a", "b"]
+    finally:
+        gate.close()
+
+
+def test_a_key_that_may_not_write_is_named(service: WithUsers, rclone: Rclone) -> None:
+    rclone.put({"closed/a": "x"})
+    create(service, rclone, "closed")
+    path = service.home("ann") / ".aws/credentials"
+    whole = path.read_text()
+    path.write_text(whole.replace(KEY.secret, "wrong"))
+    try:
+        told = saved(service, saving(service, "closed", "head -c 20000000 /dev/zero >a"))
+    finally:
+        path.write_text(whole)
+    assert "may not be written with the key of profile default" in told
+    assert "403" in told
 
 
 # ── faults ──────────────────────────────────────────────────────────────────────────────

@@ -5,9 +5,11 @@ service that ends in the middle begins again: there is no version before all fil
 """
 
 import asyncio
+import contextlib
+import hashlib
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from functools import partial
 from typing import Final
 
@@ -16,15 +18,20 @@ import structlog
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
+from allotment.model.datasets import DataKind, Dataset
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.lifecycle import JobState
+from allotment.model.quantity import show_bytes
 from allotment.rights import paths
 from allotment.rights.disk import is_too_full
 from allotment.rights.user import rights_of
 from allotment.service.content.manifest import FileEntry, written
 from allotment.service.content.receiving import UNSAID, Receiving
 from allotment.service.data.datasets import Datasets
+from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.listing import COMPLETE, folder_of
+from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.files import files_below
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account, Folders
@@ -37,6 +44,8 @@ TRIES: Final = 8
 FIRST_PAUSE_S: Final = 2.0
 AGAIN_S: Final = 60.0
 SAVING_S: Final = 4 * 3600.0
+MOST_SENT: Final = 5 << 30
+"""Bytes of one object that stores take in one request."""
 _PIECE: Final = 1 << 20
 _PASSING: Final = {Code.UNAVAILABLE, Code.UNCERTAIN, Code.CONFLICT}
 Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
@@ -102,31 +111,75 @@ class Saving:
 
     async def _saved(self, job: JobRecord) -> str:
         """Return the version that a job's outputs are now. Raises Rejected."""
-        name, owner = job.spec.save, job.owner
+        names, name = self._datasets.names, job.spec.save
+        dataset = names.find_to_write(names.reference(name), job.owner)
         try:
-            account = await self._accounts.of(owner)
+            account = await self._accounts.of(job.owner)
+            if dataset.kind is DataKind.OBJECTS:
+                return await self._put_to_store(job, dataset, account)
+            return await self._put(job, name, account)
         except BackendError as error:
             raise Rejected(Code.UNAVAILABLE, f"{error}.") from error
-        receiving = await self._datasets.receiving(name, owner)
-        folder = self._folders.output(job.id, job.spec, job.attempts[-1].no)
-        work = partial(self._taken, folder, account, receiving)
-        try:
-            files = await self._threads.run(owner.user, work, SAVING_S)
+        except StoreTrouble as trouble:
+            raise trouble.refusal() from trouble
         except TimeoutError:
             raise Rejected(
-                Code.UNAVAILABLE, f"They were not read in {SAVING_S / 3600:.0f} h."
+                Code.UNAVAILABLE, f"They were not saved in {SAVING_S / 3600:.0f} h."
             ) from None
         except OSError as error:
             raise Rejected(
                 Code.UNAVAILABLE, f"They cannot be read or kept: {error.strerror}."
             ) from error
-        done = await self._datasets.put(name, written(files), owner)
+
+    async def _put(self, job: JobRecord, name: str, account: Account) -> str:
+        receiving = await self._datasets.receiving(name, job.owner)
+
+        def take(top: int, path: str) -> FileEntry:
+            return self._kept(top, path, account, receiving)
+
+        work = partial(self._each, self._folder(job), account, take)
+        try:
+            files = await self._threads.run(job.owner.user, work, SAVING_S)
+        finally:
+            receiving.close()
+        done = await self._datasets.put(name, written(files), job.owner)
         if done.version is None:
             raise Rejected(Code.CONFLICT, "Files of the dataset went while they were saved.")
         return f"{name}@{done.version.number}"
 
-    def _taken(self, folder: str, account: Account, receiving: Receiving) -> list[FileEntry]:
-        """Put all files below a folder into the store; return the list of them."""
+    async def _put_to_store(self, job: JobRecord, dataset: Dataset, account: Account) -> str:
+        """Put outputs to an object store; what is read of it counts them when all are there."""
+        running = asyncio.current_task()
+        objects = self._datasets.objects
+        bucket = await objects.writer(
+            dataset, lambda: running is None or not (running.cancelling() or running.done())
+        )
+        prefix = bucket.place.prefix
+        below = f"{prefix}/{folder_of(job.id)}" if prefix else folder_of(job.id)
+
+        def take(top: int, path: str) -> FileEntry:
+            return _sent(top, path, account, bucket, f"{below}/{path}")
+
+        def work() -> None:
+            try:
+                files = self._each(self._folder(job), account, take)
+                data = written(files)
+                digest = hashlib.sha256(data).hexdigest()
+                bucket.put(f"{below}/{COMPLETE}", len(data), digest, lambda: iter([data]))
+            finally:
+                bucket.close()
+
+        await self._threads.run(job.owner.user, work, SAVING_S)
+        closed = await objects.newest(dataset, job.owner)
+        return f"{dataset.full}@{closed.number}"
+
+    def _folder(self, job: JobRecord) -> str:
+        return self._folders.output(job.id, job.spec, job.attempts[-1].no)
+
+    def _each(
+        self, folder: str, account: Account, take: Callable[[int, str], FileEntry]
+    ) -> list[FileEntry]:
+        """Have each file below a folder taken; return the list of them."""
         most = self._state.config.limits.data_files
         try:
             with rights_of(account.identity):
@@ -139,30 +192,71 @@ class Saving:
                 raise Rejected(Code.NOT_FOUND, "There is no file in its output folder.")
             if not is_all:
                 raise Rejected(Code.TOO_LARGE, f"They are more than {most:,} files.")
-            return [self._one(top, each.path, account, receiving) for each in found]
+            return [take(top, each.path) for each in found]
         finally:
-            receiving.close()
             if top >= 0:
                 os.close(top)
 
-    def _one(self, top: int, path: str, account: Account, receiving: Receiving) -> FileEntry:
-        with rights_of(account.identity):
-            fd = paths.open_below(top, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        try:
-            state = os.fstat(fd)
-            if not stat.S_ISREG(state.st_mode):
-                raise Rejected(Code.CONFLICT, f"{path[:200]!a} changed while it was read.")
+    def _kept(self, top: int, path: str, account: Account, receiving: Receiving) -> FileEntry:
+        """Put a file into the store of datasets."""
+        with _opened(top, path, account) as (fd, state):
             if is_too_full(self._datasets.store.root, state.st_size, 1):
                 raise Rejected(Code.UNAVAILABLE, "The disk that keeps the data is nearly full.")
             receiving.feed(bytes.fromhex(UNSAID) + state.st_size.to_bytes(8, "big"))
             for piece in _pieces(fd, state.st_size):
                 receiving.feed(piece)
-        finally:
-            os.close(fd)
-        if not receiving.is_whole:
-            raise Rejected(Code.CONFLICT, f"{path[:200]!a} changed while it was read.")
-        kind = "x" if state.st_mode & stat.S_IXUSR else "f"
-        return FileEntry(path, kind, state.st_size, receiving.digests[-1])
+            if not receiving.is_whole:
+                raise _changed(path)
+            return _entry(path, state, receiving.digests[-1])
+
+
+def _sent(top: int, path: str, account: Account, bucket: Bucket, key: str) -> FileEntry:
+    """Put a file to an object store, which is told beforehand what comes."""
+    with _opened(top, path, account) as (fd, state):
+        if state.st_size > MOST_SENT:
+            raise Rejected(
+                Code.TOO_LARGE,
+                f"{path[:200]!a} has {show_bytes(state.st_size)}, and an object store takes "
+                f"{show_bytes(MOST_SENT)} at once.",
+            )
+        digest = hashlib.sha256()
+        for piece in _pieces(fd, state.st_size):
+            digest.update(piece)
+
+        def read() -> Iterator[bytes]:
+            os.lseek(fd, 0, os.SEEK_SET)
+            left = state.st_size
+            for piece in _pieces(fd, left):
+                left -= len(piece)
+                yield piece
+            if left:
+                raise _changed(path)
+
+        bucket.put(key, state.st_size, digest.hexdigest(), read)
+        return _entry(path, state, digest.hexdigest())
+
+
+@contextlib.contextmanager
+def _opened(top: int, path: str, account: Account) -> Generator[tuple[int, os.stat_result]]:
+    """Open a file below a folder with its owner's rights. Raises OSError and Rejected."""
+    with rights_of(account.identity):
+        fd = paths.open_below(top, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            raise _changed(path)
+        yield fd, state
+    finally:
+        os.close(fd)
+
+
+def _entry(path: str, state: os.stat_result, digest: str) -> FileEntry:
+    kind = "x" if state.st_mode & stat.S_IXUSR else "f"
+    return FileEntry(path, kind, state.st_size, digest)
+
+
+def _changed(path: str) -> Rejected:
+    return Rejected(Code.CONFLICT, f"{path[:200]!a} changed while it was read.")
 
 
 def _pieces(fd: int, size: int) -> Iterator[bytes]:

@@ -106,7 +106,14 @@ class DataUses:
                 f"Take @{named.version} away.",
             )
         dataset = self._names.find_to_write(named, owner, prefer=spec.tenant)
-        check_open(dataset)
+        if dataset.objects is None:
+            check_open(dataset)
+        elif not dataset.objects.profile:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"{dataset.full} is asked without a key, so nothing can be put there.",
+                "Make the dataset with `--profile`, or save to another.",
+            )
         return dataset.full
 
     async def _version(

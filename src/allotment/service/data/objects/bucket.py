@@ -13,12 +13,21 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from allotment.model.datasets import ObjectPlace
 from allotment.model.quantity import show_bytes
 from allotment.rights.user import User
 from allotment.service.data.objects.address import connection
 from allotment.service.data.objects.listing import BadPage, Object, Page, error_code, page_of
-from allotment.service.data.objects.signing import Key, StoreRequest, path_of, query_of, signed
+from allotment.service.data.objects.signing import (
+    EMPTY,
+    Key,
+    StoreRequest,
+    path_of,
+    query_of,
+    signed,
+)
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 
 TRIES: Final = 4
@@ -34,6 +43,13 @@ _REGION: Final = re.compile(r"[a-z0-9-]{1,40}")
 
 class Stopped(Exception):
     """Nobody waits for it any more."""
+
+
+class Body(msgspec.Struct, frozen=True):
+    """What is sent: the SHA-256 of it, and what gives its bytes, anew at each call."""
+
+    digest: str
+    read: Callable[[], Iterator[bytes]]
 
 
 class Bucket:
@@ -142,6 +158,23 @@ class Bucket:
         if told != etag or answer.length not in {None, left}:
             raise self._changed(key)
 
+    # ── putting ─────────────────────────────────────────────────────────────────────
+
+    def put(
+        self, key: str, size: int, digest: str, read: Callable[[], Iterator[bytes]]
+    ) -> None:
+        """Put an object as a whole. `read` gives its bytes, anew at each call.
+
+        A store that takes it too slowly is given up. Raises StoreTrouble, Stopped, and what
+        `read` raises.
+        """
+        headers = {"content-length": str(size)}
+        for _ in self._tries():
+            with self._again():
+                with self._open("PUT", key, {}, headers, Body(digest, read)) as answer:
+                    self._taken(answer, MOST_PAGE)
+                return
+
     # ── asking ──────────────────────────────────────────────────────────────────────
 
     @contextmanager
@@ -180,6 +213,7 @@ class Bucket:
         key: str,
         query: Mapping[str, str],
         more: Mapping[str, str] | None = None,
+        body: "Body | None" = None,
     ) -> Generator[HTTPResponse]:
         if self._connection is None:
             self._connection = connection(self.place.endpoint, self._user)
@@ -190,16 +224,30 @@ class Bucket:
         headers = dict(asked.headers)
         if self._key is not None:
             at = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-            headers = signed(asked, self._key, self.place.region, at)
+            digest = body.digest if body is not None else EMPTY
+            headers = signed(asked, self._key, self.place.region, at, digest)
         target = f"{asked.path}?{query_of(query)}" if query else asked.path
-        self._connection.request(method, target, headers=headers)
+        sent = self._sent(body) if body is not None else None
+        try:
+            self._connection.request(method, target, body=sent, headers=headers)
+        except (BrokenPipeError, ConnectionResetError):
+            if sent is None:
+                raise
+            # It may have answered before it took all; if not, that is told next.
         answer = self._connection.getresponse()
         if answer.status not in {200, 206}:
-            raise self._refused(answer, key)
+            raise self._refused(answer, key, "written" if method == "PUT" else "read")
         try:
             yield answer
         finally:
             answer.close()
+
+    def _sent(self, body: "Body") -> Iterator[bytes]:
+        """Give what is to be sent; each piece has to go within the patience for one."""
+        for piece in body.read():
+            if not self._is_wanted():
+                raise Stopped
+            yield piece
 
     def _taken(self, answer: HTTPResponse, most: int) -> bytes:
         pieces: list[bytes] = []
@@ -218,7 +266,7 @@ class Bucket:
 
     # ── what it means ───────────────────────────────────────────────────────────────
 
-    def _refused(self, answer: HTTPResponse, key: str) -> StoreTrouble:
+    def _refused(self, answer: HTTPResponse, key: str, done: str) -> StoreTrouble:
         """Return what a refusal means. Of the store's words only a code is shown."""
         data = answer.read1(_MOST_ERROR)
         self.close()
@@ -244,14 +292,14 @@ class Bucket:
                 if self._key
                 else "without a key"
             )
-            return StoreTrouble(Kind.DENIED, f"{what} may not be read {with_key}: {says}.")
+            return StoreTrouble(Kind.DENIED, f"{what} may not be {done} {with_key}: {says}.")
         if status == 404:
             return StoreTrouble(Kind.GONE, f"There is no {what}: {says}.")
         if status == 412:
             return self._changed(key)
         if status == 429 or status >= 500:
-            return StoreTrouble(Kind.AWAY, f"{what} cannot be read now: {says}.")
-        return StoreTrouble(Kind.BROKEN, f"{what} cannot be read: {says}.")
+            return StoreTrouble(Kind.AWAY, f"{what} cannot be {done} now: {says}.")
+        return StoreTrouble(Kind.BROKEN, f"{what} cannot be {done}: {says}.")
 
     def _changed(self, key: str) -> StoreTrouble:
         return StoreTrouble(

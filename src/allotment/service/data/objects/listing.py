@@ -6,7 +6,7 @@ folder can have is refused, with all the rest, since a part would look like the 
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 from urllib.parse import unquote_plus
 from xml.parsers import expat
@@ -18,6 +18,9 @@ from allotment.service.content.manifest import FileEntry, read, written
 
 _DEEPEST: Final = 8
 _LONGEST_TEXT: Final = 8192
+COMPLETE: Final = ".allot-complete.json"
+"""The last object of a job's outputs, with the list of all others."""
+_OF_JOB: Final = re.compile(r"allot-job-[1-9]\d*")
 _MARK: Final = re.compile(r"[\x21\x23-\x7e]{1,256}")
 
 
@@ -139,6 +142,18 @@ def _object(told: dict[str, str], *, coded: bool) -> Object:
     return Object(key, int(size), etag)
 
 
+def folder_of(job: int) -> str:
+    """Return where below a prefix the outputs of a job are put."""
+    return f"allot-job-{job}"
+
+
+def _is_whole(path: str, marked: Container[str]) -> bool:
+    """Whether an object belongs to no outputs of which a part may still be missing."""
+    top, slash, _ = path.partition("/")
+    is_ours = bool(slash) and _OF_JOB.fullmatch(top) is not None
+    return not is_ours or f"{top}/{COMPLETE}" in marked
+
+
 # ── as files ────────────────────────────────────────────────────────────────────────────
 
 
@@ -154,6 +169,8 @@ def listing_of(found: Sequence[Object], place: ObjectPlace) -> ObjectList:
         for each in found
         if each.size or not each.path.endswith("/")
     ]
+    marked = {each.path for each in objects if each.path.endswith(f"/{COMPLETE}")}
+    objects = [each for each in objects if _is_whole(each.path, marked)]
     return ObjectList(tuple(sorted(objects, key=lambda each: each.path)))
 
 

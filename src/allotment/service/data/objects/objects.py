@@ -157,6 +157,19 @@ class Objects:
         closed = self._state.datasets[key]
         return next(each for each in reversed(closed.versions) if each.digest == digest)
 
+    # ── putting ─────────────────────────────────────────────────────────────────────
+
+    async def writer(self, dataset: Dataset, is_wanted: Callable[[], bool]) -> Bucket:
+        """Return what puts objects of a dataset, with its owner's key.
+
+        Raises BackendError and StoreTrouble.
+        """
+        place = dataset.objects
+        assert place is not None
+        account = await self._accounts.of(Actor(dataset.user, dataset.uid))
+        key = await self._looking.run(dataset.user, partial(_key, place, account), PATIENCE_S)
+        return Bucket(place, key, account.identity, is_wanted)
+
     # ── fetching ────────────────────────────────────────────────────────────────────
 
     def is_here(self, dataset: Dataset, digest: str) -> bool:

@@ -73,6 +73,18 @@ def test_files_are_below_the_prefix() -> None:
     assert [(file.path, file.size) for file in files] == [("a/c", 3), ("b", 2)]
 
 
+def test_outputs_count_when_their_last_object_is_there() -> None:
+    paths = [
+        "allot-job-1/a", "allot-job-1/.allot-complete.json", "allot-job-2/a",
+        "allot-job-2/sub/.allot-complete.json", "allot-job-x/a", "allot-job-3", "b",
+    ]  # fmt: skip
+    listing = listing_of([Object(f"bert/{path}", 1, "e") for path in paths], PLACE)
+    assert [each.path for each in listing.objects] == [
+        "allot-job-1/.allot-complete.json", "allot-job-1/a", "allot-job-3", "allot-job-x/a",
+        "b",
+    ]  # fmt: skip
+
+
 def test_one_object_is_a_file_by_its_last_name() -> None:
     place = ObjectPlace("https://s3.example.org", "models", "bert/weights.bin")
     listing = listing_of([Object("bert/weights.bin", 5, "e")], place)
