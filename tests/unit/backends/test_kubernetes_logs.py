@@ -13,7 +13,7 @@ from allotment.backends.kubernetes import logs
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.logs import FILE, Follower
-from allotment.backends.kubernetes.stamped import Stamped
+from allotment.backends.kubernetes.stamped import TORN, Stamped
 from allotment.model.errors import EngineAway
 
 KIB = 1 << 10
@@ -118,6 +118,13 @@ def test_a_later_service_goes_on_after_the_last_whole_line(tmp_path: Path) -> No
     followed(client, tmp_path, 100)
     assert client.asked == ["2t"]
     assert (tmp_path / FILE).read_bytes() == b"a\nb\nc\n"
+
+
+def test_where_a_log_was_begun_anew_meanwhile_that_is_said_once(tmp_path: Path) -> None:
+    followed(Told(tmp_path, [[b"1t a\n2t b\n"], []]), tmp_path, 1000)
+    followed(Told(tmp_path, [[b"7t h\n8t i\n"]]), tmp_path, 1000)
+    followed(Told(tmp_path, [[b"7t h\n8t i\n9t j\n"]]), tmp_path, 1000)
+    assert (tmp_path / FILE).read_bytes() == b"a\nb\n" + TORN + b"h\ni\nj\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])

@@ -4,6 +4,8 @@ A line may never end. So none is collected: what is there of one is passed on.
 """
 
 LONGEST_TIME = 64
+TORN = b"[allotment: lines may be missing here: the node kept no more of what was written]\n"
+"""A kubelet begins a new file now and then, and shows the newest alone."""
 
 
 class Stamped:
@@ -20,6 +22,8 @@ class Stamped:
         self._time: bytes | None = None
         """Of the line under way."""
         self._is_new = False
+        self._is_joined = not newest
+        """Whether what comes begins where what was had ended."""
 
     def take(self, piece: bytes) -> tuple[bytes, bytes]:
         """Return the new text of lines that are over now, and of the one that is not."""
@@ -45,12 +49,17 @@ class Stamped:
                 if b"\n" not in time and len(time) <= LONGEST_TIME:
                     return b""
                 time, part = b"", time
-            self._begin(time)
+            is_torn = self._begin(time)
+            return (TORN if is_torn else b"") + part if self._is_new else b""
         return part if self._is_new else b""
 
-    def _begin(self, time: bytes) -> None:
+    def _begin(self, time: bytes) -> bool:
+        """Begin a line. Whether some may be missing before it."""
         self._time, self._head = time, b""
         is_same = time == self._at and self._skip > 0
         self._skip -= is_same
         # Without a time it is no line of the task, but words of Kubernetes about its log.
         self._is_new = time[:1].isdigit() and not is_same and time >= self._at
+        is_torn = self._is_new and not self._is_joined
+        self._is_joined = self._is_joined or is_torn or time[:1].isdigit()
+        return is_torn
