@@ -3,17 +3,19 @@
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from allotment.backends.kubernetes.runner import AT, SCRIPT, UNHEARD, led
+from allotment.backends.kubernetes.runner import AT, SCRIPT, UNGUARDED, UNHEARD, failure_in, led
 from tests.support.cluster import until
 from tests.support.patience import PATIENCE_S
 
+TOKEN = "a-token"
 SHELLS = {"dash": ("dash",), "bash": ("bash", "--posix"), "busybox": ("busybox", "sh")}
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool("unshare")]
 
@@ -40,17 +42,29 @@ class Pod:
 
     @contextmanager
     def running(
-        self, command: str, fence_s: int = 1000, *, is_held: bool = False, path: str = ""
+        self,
+        command: str,
+        fence_s: int = 1000,
+        *,
+        is_held: bool = False,
+        keep_s: int = 0,
+        path: str = "",
+        around: Sequence[str] = (),
     ) -> "Iterator[subprocess.Popen[bytes]]":
         """Run a line of shell below a process that only waits, as in a pod. All of it is in
-        a space of its own: what ends all processes there reaches no others."""
-        argv = led(["sh", "-c", command, "a b", "$(c)"], "n1", fence_s, is_held=is_held)
+        a space of its own: what ends all processes there reaches no others. `around` is a
+        command that runs others."""
+        argv = led(
+            ["sh", "-c", command, "a b", "$(c)"], "n1", fence_s,
+            is_held=is_held, keep_s=keep_s, token=TOKEN,
+        )  # fmt: skip
         script = SCRIPT.replace(AT, str(self.folder))
         script = script.replace("/dev/termination-log", str(self.last_words))
         with self.out.open("wb") as out:
             process = subprocess.Popen(
                 ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc",
-                 "sh", "-c", '"$@"; exit $?', "pause", *self._shell, "-c", script, *argv[3:]],
+                 "sh", "-c", '"$@"; exit $?', "pause", *around, *self._shell, "-c", script,
+                 *argv[3:]],
                 stdout=out, stderr=out, cwd="/",
                 env={"PATH": f"{path}:{os.environ['PATH']}"},
             )  # fmt: skip
@@ -167,6 +181,66 @@ def test_beats_keep_a_task_and_those_that_name_its_node_do_not(pod: Pod) -> None
 
         until(has_ended, "the task to end")
         assert pod.said == UNHEARD
+
+
+def test_what_fails_is_kept_and_says_so(pod: Pod) -> None:
+    with pod.running("echo mine; exit 3", 0, keep_s=1000) as process:
+        until(lambda: failure_in(pod.text.encode(), TOKEN) == 3, "it to say that it failed")
+        assert failure_in(pod.text.encode(), "another") is None
+        assert process.poll() is None
+        os.kill(waits_below(process.pid), signal.SIGTERM)
+        assert process.wait(PATIENCE_S) == 3
+
+
+def test_it_is_kept_for_no_longer_than_was_asked(pod: Pod) -> None:
+    with pod.running("kill -9 $$", 0, keep_s=1) as process:
+        assert process.wait(PATIENCE_S) == 137
+    assert failure_in(pod.text.encode(), TOKEN) == 137
+
+
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+def test_what_ends_when_it_is_told_to_is_not_kept(pod: Pod, name: str) -> None:
+    command = f"trap 'echo saved; exit 85' {name}; echo begun; sleep 1000 & wait"
+    with pod.running(command, keep_s=1000) as process:
+        until(lambda: "begun" in pod.text, "the command to begin")
+        for each in below(process.pid):  # as the hook and `allot exec` do
+            with suppress(ProcessLookupError):  # it has heard of another's end
+                os.kill(each, signal.Signals[f"SIG{name}"])
+        assert process.wait(PATIENCE_S) == 85
+    assert failure_in(pod.text.encode(), TOKEN) is None
+
+
+def test_what_succeeds_is_not_kept_and_has_its_variables_as_they_were(pod: Pod) -> None:
+    mine = ("env", "code=mine")
+    with pod.running('echo "$code $0|$1"', 0, keep_s=1000, around=mine) as process:
+        assert process.wait(PATIENCE_S) == 0
+    assert pod.text == "mine a b|$(c)\n"
+
+
+def below(unshare: int) -> list[int]:
+    """Return all processes of the container."""
+    found = [each for first in children(unshare) for each in children(first)]
+    for pid in found:
+        found += children(pid)
+    return found
+
+
+@pytest.mark.needs_tool("setpriv")
+@pytest.mark.parametrize("name", ["dash", "busybox"])  # bash tries for half a minute first
+def test_a_guard_that_can_start_no_process_ends_the_task(name: str) -> None:
+    as_user = ("setpriv", "--reuid=54321", "--clear-groups")
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as made:
+        Path(made).chmod(0o755)
+        pod = Pod(Path(made), SHELLS[name])
+        pod.last_words.touch()
+        pod.last_words.chmod(0o666)
+        command = "trap 'exit 5' TERM; echo begun; sleep 1000 & wait"
+        with pod.running(command, 100, around=as_user) as process:
+            until(lambda: "begun" in pod.text, "the command to begin")
+            for each in below(process.pid):
+                subprocess.run([*as_user, "prlimit", f"--pid={each}", "--nproc=1"], check=False)
+            assert process.wait(PATIENCE_S) == 5
+        assert pod.said == UNGUARDED
 
 
 def test_an_image_that_cannot_tell_when_a_file_came_says_so(tmp_path: Path) -> None:

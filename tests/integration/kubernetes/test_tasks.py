@@ -97,6 +97,37 @@ def test_a_command_runs_inside_a_task(cluster: OnKubernetes) -> None:
     assert f"in {pod['spec']['nodeName']}" in done.stdout
 
 
+def test_a_failed_task_is_kept_for_a_look_also_over_a_restart(cluster: OnKubernetes) -> None:
+    job = cluster.submit(shell("echo clue >/tmp/clue; exit 3", retry=1, hold_on_failure="1h"))
+
+    def is_kept() -> bool:
+        tasks = cluster.job(job)["attempts"][0].get("tasks", [])
+        return [task["state"] for task in tasks] == ["holding"]
+
+    until(is_kept, "the task to be kept")
+    cluster.kill()
+    cluster.up()
+    until(is_kept, "it to be kept still")
+    found = cluster.allot("exec", str(job), "--", "cat", "/tmp/clue")
+    assert (found.returncode, found.stdout) == (0, "clue\n"), found.stderr
+    assert "failed with 3 and is kept" in cluster.output(job)
+    assert cluster.allot("cancel", str(job)).returncode == 0
+    cluster.wait_for(job, "failed")
+    assert cluster.job(job)["row"]["attempt"] == 1
+    until(lambda: not cluster.pods_of(job), "its pod to be gone")
+
+
+def test_what_is_told_to_end_is_not_kept(cluster: OnKubernetes) -> None:
+    saves = "trap 'echo saved; exit 85' TERM; echo begun; sleep 1000 & wait"
+    checkpoint = {"signal": "TERM", "grace": "20s"}
+    job = cluster.submit(shell(saves, hold_on_failure="1h", checkpoint=checkpoint))
+    until(lambda: "begun" in cluster.output(job), "the task to begin")
+    assert cluster.allot("cancel", str(job)).returncode == 0
+    cluster.wait_for(job, "cancelled")
+    assert "saved" in cluster.output(job)
+    assert "is kept" not in cluster.output(job)
+
+
 def test_what_is_deleted_in_kubernetes_is_tried_again(cluster: OnKubernetes) -> None:
     job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"))
     cluster.wait_for(job, "running")

@@ -127,6 +127,20 @@ def test_where_a_log_was_begun_anew_meanwhile_that_is_said_once(tmp_path: Path) 
     assert (tmp_path / FILE).read_bytes() == b"a\nb\n" + TORN + b"h\ni\nj\n"
 
 
+def test_a_line_is_read_before_it_counts_and_whole(tmp_path: Path) -> None:
+    found: list[bytes] = []
+
+    async def read(lines: bytes) -> None:
+        found.append(lines)
+
+    client = Told(tmp_path, [[b"1t a\n2t b", b"c", BREAK], [b"1t a\n2t bc", b"d\n3t e\n"]])
+    follower = Follower(client, "p", tmp_path, 3, read)
+    follower.is_over = True
+    asyncio.run(follower.run())
+    assert found == [b"a\n", b"bcd\ne\n"]
+    assert (tmp_path / FILE).read_bytes() == b"a\nb"
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 100])
 def test_times_are_taken_off_wherever_pieces_end(size: int) -> None:
     text = b"1t old\n2t had\n2t new\n3t a b\n\n4t \n5t open"

@@ -12,7 +12,7 @@ from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import beats, logs, outputs, watch
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes.backend import KubernetesBackend
-from allotment.backends.kubernetes.runner import BEAT, GO, UNHEARD
+from allotment.backends.kubernetes.runner import BEAT, GO, UNGUARDED, UNHEARD
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo
@@ -233,6 +233,23 @@ def test_an_end_for_want_of_the_service_is_the_platforms(world: World, code: int
             await until(world.ends)
             assert only_end(world).lost
             assert not only_end(world).ok
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("code", [0, 143])
+def test_a_task_that_left_its_guard_no_process_has_not_succeeded(
+    world: World, code: int
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            await launched(world, backend)
+            world.api.finish(code, "Error", f"{UNGUARDED}\n")
+            await until(world.ends)
+            assert (only_end(world).pids_limit_hit, only_end(world).ok) == (True, False)
+            (told,) = world.said(Seen.ENDED)
+            assert told.diagnosis is not None
+            assert told.diagnosis.code == "pids_limit"
 
     asyncio.run(story())
 

@@ -1,18 +1,24 @@
 """What Kubernetes says of our own pods → reports on their tasks."""
 
+import contextlib
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from signal import SIGTERM
-from time import monotonic
+from time import monotonic, time
+
+import msgspec
 
 from allotment.backends.kubernetes.cluster import Cluster
 from allotment.backends.kubernetes.ends import Ends
 from allotment.backends.kubernetes.fence import Fence
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.record import Launched
+from allotment.backends.kubernetes.runner import failure_in
 from allotment.backends.kubernetes.status import Told, is_over, may_run, report
 from allotment.backends.kubernetes.tasks import Tasks
 from allotment.model.diagnosis import Exit
+from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Report
@@ -56,16 +62,39 @@ class Hearing:
         if told is None:
             return
         self._tasks.waits.pop(key, None)
-        self._ends.outputs.follow(key, record)
+        read = partial(self._read_output, key) if record.keep_s else None
+        self._ends.outputs.follow(key, record, read)
         known = self._tasks.told
         if told.seen is Seen.ENDED and told.exit is not None:
             if told.pid and known.get(key, Seen.READY) is Seen.READY:  # short, so not seen
                 self._sink(TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name))
             known[key] = Seen.ENDED
-            self._ends.end(key, told.exit, pod=pod)
+            self._ends.end(key, told.exit, told.diagnosis, pod)
         elif known.get(key) is not told.seen:
             known[key] = told.seen
             self._sink(told)
+
+    async def _read_output(self, key: TaskKey, text: bytes) -> None:
+        """Look in what a task writes whether it has failed, and is kept as it is.
+
+        A job can write that itself. It is then kept no longer than one that failed.
+        """
+        record = self._tasks.live.get(key)
+        if record is None or record.failed is not None or record.is_stopped:
+            return
+        code = failure_in(text, record.token)
+        if code is None or self._tasks.has_ended(key):
+            return
+        record = msgspec.structs.replace(
+            record, failed=Exit(code=code), kept_until=time() + record.keep_s
+        )
+        self._tasks.adopt(key, record)
+        self._tasks.told[key] = Seen.HOLDING
+        with contextlib.suppress(BackendError):  # then a later start takes it for running
+            await self._tasks.keep(key, record)
+        if not self._tasks.has_ended(key):
+            kept = TaskReport(key, Seen.HOLDING, 1, exit=record.failed, engine_job=record.name)
+            self._sink(kept)
 
     def gone(self, key: TaskKey, pod: Pod | None) -> None:
         """Hear that a pod is not there any more: whether its task has ended depends."""
@@ -83,7 +112,9 @@ class Hearing:
         if is_bound and not self._fence.is_over(record, gone_at):
             self._tasks.fenced.setdefault(key, pod)
             return
-        if record.is_stopped:
+        if record.failed is not None:
+            exit_ = record.failed
+        elif record.is_stopped:
             exit_ = Exit(signal=SIGTERM)
         else:
             why = "its pod is gone from Kubernetes: somebody deleted it, or its node is gone"
@@ -104,4 +135,8 @@ class Hearing:
     def _read(self, key: TaskKey, record: Launched, pod: Pod) -> TaskReport | None:
         node = self._cluster.nodes.get(record.node)
         told = Told(record.is_stopped, record.boot, record.is_held, record.fence_ms > 0)
-        return report(key, pod, told, node)
+        found = report(key, pod, told, node)
+        if found is None or record.failed is None:
+            return found
+        seen = Seen.HOLDING if found.seen is Seen.RUNNING else found.seen
+        return msgspec.structs.replace(found, seen=seen, exit=record.failed)

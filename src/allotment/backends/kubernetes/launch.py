@@ -1,6 +1,7 @@
 """A task → its pod, made once, however often that is asked."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from math import ceil
 from secrets import token_hex
 from time import monotonic
 from typing import Any, TypeVar
@@ -177,6 +178,7 @@ class Launching:
             name_of(self._prefix, task.key), node, token_hex(8), secret,
             log_bytes=gang.log_bytes, at_once=at_once, fence_ms=fence_ms,
             is_held=gang.at_barrier and fence_ms > 0,
+            keep_s=ceil(gang.hold_on_failure_ms / 1000) if task.argv else 0,
         )  # fmt: skip
 
     def _refusal(self, gang: GangLaunch, key: TaskKey, record: Launched) -> Launched | None:
@@ -205,7 +207,7 @@ class Launching:
         place = Place(
             self._prefix, gang.image or self._setup.image,
             device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
-            self._beats.name, record.fence_ms // 1000, record.is_held,
+            self._beats.name, record.fence_ms // 1000, record.is_held, record.keep_s,
         )  # fmt: skip
         names = Names(record.name, record.token, record.secret)
         document = pod_of(gang, task, names, place)

@@ -7,6 +7,7 @@ Kubernetes puts what a container writes to stdout and stderr together.
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,11 +26,18 @@ PIECE = 1 << 16
 FILE, MARK = "stdout.log", "stdout.mark"
 
 
-class Follower:
-    """Follows the log of one pod into a folder."""
+Reader = Callable[[bytes], Awaitable[None]]
+"""Reads the lines of a task as they become whole."""
 
-    def __init__(self, client: Client, name: str, folder: Path, most: int) -> None:
+
+class Follower:
+    """Follows the log of one pod into a folder. `read` has each line first, if it is given."""
+
+    def __init__(
+        self, client: Client, name: str, folder: Path, most: int, read: Reader | None = None
+    ) -> None:
         self._client, self._name, self._folder, self._most = client, name, folder, most
+        self._read, self._begun = read, b""
         self._marks = -1
         self._whole = 0
         """How much text there was in lines that came whole."""
@@ -79,11 +87,11 @@ class Follower:
         lines = Stamped(self._newest, self._same)
         with (self._folder / FILE).open("ab") as file:
             async with self._client.log(self._name, self._newest.decode()) as pieces:
-                self._open = 0
+                self._open, self._begun = 0, b""
                 file.truncate(min(self._whole, self._most))  # a line that broke off comes again
                 async for piece in pieces:
                     for start in range(0, len(piece), PIECE):
-                        self._take(file, lines, piece[start : start + PIECE])
+                        await self._take(file, lines, piece[start : start + PIECE])
                         await asyncio.sleep(0)
             if self.is_over:
                 lines.finish()
@@ -91,8 +99,12 @@ class Follower:
                 self._open = 0
         return self.is_over
 
-    def _take(self, file: BinaryIO, lines: Stamped, piece: bytes) -> None:
+    async def _take(self, file: BinaryIO, lines: Stamped, piece: bytes) -> None:
         over, rest = lines.take(piece)
+        if self._read is not None:
+            if over:
+                await self._read(self._begun + over)
+            self._begun = rest[-PIECE:] if over else (self._begun + rest)[-PIECE:]
         there = self._whole + self._open
         if kept := (over + rest)[: max(0, self._most - there)]:
             file.write(kept)

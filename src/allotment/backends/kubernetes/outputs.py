@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from allotment.backends.kubernetes.client import Client
-from allotment.backends.kubernetes.logs import FILE, Follower
+from allotment.backends.kubernetes.logs import FILE, Follower, Reader
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
@@ -22,11 +22,11 @@ class Outputs:
         self._client, self._records = client, records
         self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
 
-    def follow(self, key: TaskKey, record: Launched) -> None:
-        """Follow what a task writes, unless that is done already."""
+    def follow(self, key: TaskKey, record: Launched, read: Reader | None) -> None:
+        """Follow what a task writes, unless that is done already. `read` has it first."""
         if key not in self._follows:
             folder, most = self._records.folder(key), record.log_bytes
-            follower = Follower(self._client, record.name, folder, most)
+            follower = Follower(self._client, record.name, folder, most, read)
             self._follows[key] = (follower, asyncio.create_task(follower.run()))
 
     async def finish(self, key: TaskKey) -> int:

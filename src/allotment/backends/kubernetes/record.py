@@ -39,6 +39,12 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     """For how long it hears nothing of the service until it ends itself; 0: it never does."""
     is_held: bool = False
     """Whether it waits in its pod for the others of its gang."""
+    keep_s: int = 0
+    """For how long its pod is kept as it is where it fails."""
+    failed: Exit | None = None
+    """How it failed, where its pod is kept since."""
+    kept_until: float = 0.0
+    """Seconds since 1970."""
     cause: StopCause | None = None
     """For what it was told to stop."""
     is_stopped: bool = False

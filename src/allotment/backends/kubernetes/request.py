@@ -136,6 +136,8 @@ class Place(msgspec.Struct, frozen=True):
     """For how long its task goes on without; 0: for ever."""
     is_held: bool = False
     """Whether it waits for the rest of its gang."""
+    keep_s: int = 0
+    """For how long it is kept where its task fails."""
 
 
 class Names(NamedTuple):
@@ -157,9 +159,12 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
     hidden = [{"secretRef": {"name": names.secret}}] if names.secret else []
     mounts, places = _mounts(gang, place.volumes)
     argv = list(task.argv)
+    if place.fence_s or place.keep_s:
+        argv = runner.led(
+            argv, task.binding.node, place.fence_s,
+            is_held=place.is_held, keep_s=place.keep_s, token=names.token,
+        )  # fmt: skip
     if place.fence_s:
-        node = task.binding.node
-        argv = runner.led(argv, node, place.fence_s, is_held=place.is_held)
         mounts += runner.mounts()
         places += runner.volumes(place.beats)
     devices = len(task.binding.devices) or ceil(task.resources.gpu_milli / DEVICE)
@@ -177,6 +182,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
             "capabilities": {"drop": ["ALL"]},
         },
         "volumeMounts": mounts,
+        **({"lifecycle": {"preStop": runner.TELL_ALL}} if place.keep_s else {}),
     }
     return {
         "apiVersion": "v1",

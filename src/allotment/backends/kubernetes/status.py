@@ -15,7 +15,7 @@ from allotment.backends.kubernetes.objects import (
     Terminated,
 )
 from allotment.backends.kubernetes.request import CONTAINER
-from allotment.backends.kubernetes.runner import UNHEARD
+from allotment.backends.kubernetes.runner import UNGUARDED, UNHEARD
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import TaskKey
 from allotment.model.reports import Seen, TaskReport
@@ -54,6 +54,17 @@ IMAGE_PULL = Diagnosis(
 )
 
 
+NOT_GUARDED = Exit(signal=SIGTERM, pids_limit_hit=True)
+TOO_MANY = Diagnosis(
+    "pids_limit",
+    "It started more processes and threads than its node lets a pod have.",
+    Owner.USER,
+    RetryClass.NEVER,
+    "Start fewer loader workers and threads (OMP_NUM_THREADS), or look for an endless fork. "
+    "Nothing was left for what guards the task (`fence_after`), so it was ended.",
+)
+
+
 class Told(msgspec.Struct, frozen=True):
     """What we did to a pod: it says what an end is to be put down to."""
 
@@ -70,10 +81,15 @@ def report(key: TaskKey, pod: Pod, told: Told, node: KubeNode | None) -> TaskRep
     """Return how a task is; None while nothing of it is known that would be news."""
     state = _state(pod)
     if pod.is_over or state.terminated is not None:
-        exit_ = _cut_off(pod, told) or exit_of(pod, told, node)
+        is_unguarded = _says(pod, told, UNGUARDED)
+        exit_ = _cut_off(pod, told) or (
+            NOT_GUARDED if is_unguarded else exit_of(pod, told, node)
+        )
+        why = TOO_MANY if is_unguarded else None
         pid = int(state.terminated is not None and not _never_ran(state.terminated))
         pid *= not told.is_held
-        return TaskReport(key, Seen.ENDED, pid, exit=exit_, engine_job=pod.metadata.name)
+        name = pod.metadata.name
+        return TaskReport(key, Seen.ENDED, pid, exit=exit_, diagnosis=why, engine_job=name)
     if state.running is not None and told.is_held:
         return TaskReport(key, Seen.READY, engine_job=pod.metadata.name)
     if state.running is not None:
@@ -87,9 +103,16 @@ def _cut_off(pod: Pod, told: Told) -> Exit | None:
     However it ended when its guard told it to: one that saved in time says 0, and is not done.
     """
     ended = _state(pod).terminated
-    if ended is None or not (told.ends_itself and ended.message.startswith(UNHEARD)):
+    if ended is None or not _says(pod, told, UNHEARD):
         return None
     return Exit(code=ended.exit_code, lost=True, platform_error=UNHEARD_WHY)
+
+
+def _says(pod: Pod, told: Told, words: str) -> bool:
+    """Whether a guard said that it ended a task, and why. A job can say it itself: it only
+    has its own end taken for another."""
+    ended = _state(pod).terminated
+    return ended is not None and told.ends_itself and ended.message.startswith(words)
 
 
 UNHEARD_WHY = (

@@ -1,7 +1,7 @@
 """Our own tasks: what is kept of each, and what was heard of it since the start."""
 
 import asyncio
-from time import monotonic
+from time import monotonic, time
 
 from allotment.backends.kubernetes.client import LATE_S
 from allotment.backends.kubernetes.objects import Pod
@@ -9,6 +9,9 @@ from allotment.backends.kubernetes.record import Launched, Records
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import JobId, TaskKey
 from allotment.model.reports import Seen
+
+KEPT_S = 30.0
+"""How much later than it should a pod may end that is kept after a failure."""
 
 
 class Tasks:
@@ -52,6 +55,9 @@ class Tasks:
         self.live[key] = record
         if record.uid:
             self.keys[record.uid] = key
+        if record.failed is not None:
+            left_s = min(record.keep_s, max(0.0, record.kept_until - time()))
+            self.overdue.setdefault(key, monotonic() + left_s + KEPT_S)
 
     async def keep_new(self, key: TaskKey, record: Launched) -> None:
         """Keep what is known of a task before its pod is asked for. Raises BackendError."""
