@@ -18,12 +18,15 @@ import signal
 import stat
 import struct
 import sys
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from allotment.backends.local.runner import image_root, libc
 from allotment.rights import paths
 from allotment.rights.sealing import take_no_more_code
 
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
+_FULL, _UNFIT = "full", "unfit"
+"""Why there is no layer, where that is known."""
 _CACHE: Final = "/etc/ld.so.cache"
 _CONF: Final = "/etc/ld.so.conf"
 _ASIDE: Final = "/.allot-linker"
@@ -56,19 +59,43 @@ def _tell(told: dict[str, Any]) -> None:
 
 
 def _made(wish: dict[str, Any]) -> dict[str, Any]:
+    """Make the layer; tell what is doubtful in it, or why there is none."""
     try:
-        doubt = _build(wish)
-    except (OSError, ValueError, struct.error) as error:
-        return {"trouble": str(error)[:500] or type(error).__name__}
-    return {"doubt": doubt}
+        drivers, ldconfig = _enter(wish)
+    except OSError as error:
+        return {"trouble": _words(error), "why": _FULL if error.errno in _NO_ROOM else ""}
+    try:
+        return {"doubt": _fill(wish, drivers, ldconfig)}
+    except OSError as error:
+        # All is as on the host but for the image.
+        return {"trouble": _words(error), "why": _FULL if error.errno in _NO_ROOM else _UNFIT}
 
 
-def _build(wish: dict[str, Any]) -> str:
-    """Make the layer; return what is doubtful in it. Raises OSError."""
+def _words(error: OSError) -> str:
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"[:500]
+
+
+class _Driver(NamedTuple):
+    """A file or folder of the host, copied to be mounted; and by what name it is linked."""
+
+    at: str
+    tree: int
+    is_folder: bool
+    soname: str
+
+
+def _enter(wish: dict[str, Any]) -> tuple[list[_Driver], int]:
+    """Make the image the root; return what is to be in it, and ldconfig. Raises OSError."""
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
-    handles = [(bind["at"], paths.resolve(bind["source"])) for bind in wish["binds"]]
-    trees = [(at, handle, libc.clone_tree(handle)) for at, handle in handles]
-    names = {at: _soname(handle) for at, handle in handles if ".so" in os.path.basename(at)}
+    drivers: list[_Driver] = []
+    for bind in wish["binds"]:
+        handle = paths.resolve(bind["source"])
+        is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
+        tree = libc.clone_tree(handle)
+        libc.make_tree_safe(tree, is_read_only=True)
+        drivers.append(_Driver(bind["at"], tree, is_folder, _soname(handle)))
+        os.close(handle)
     ldconfig = os.open(wish["ldconfig"], os.O_RDONLY) if wish["ldconfig"] else -1
     layers, folder = os.open(wish["store"], _LOOK), os.open(wish["folder"], _LOOK)
     take_no_more_code()
@@ -76,18 +103,22 @@ def _build(wish: dict[str, Any]) -> str:
     image_root.go_to_root(f"/proc/self/fd/{folder}/root")
     os.close(layers)
     os.close(folder)
+    return drivers, ldconfig
+
+
+def _fill(wish: dict[str, Any], drivers: list[_Driver], ldconfig: int) -> str:
+    """Make what the layer has; return what is doubtful. Raises OSError."""
     image_root.make_plain_folder("/proc")
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
-    for at, handle, tree in trees:
-        image_root.make_target(at, is_folder=stat.S_ISDIR(os.fstat(handle).st_mode))
-        libc.make_tree_safe(tree, is_read_only=True)
-        image_root.attach(tree, at)
+    for driver in drivers:
+        image_root.make_target(driver.at, is_folder=driver.is_folder)
+        image_root.attach(driver.tree, driver.at)
     for target, link in wish["links"]:
         _link(target, link)
-    for at, name in names.items():
-        above = os.path.dirname(at)
-        if name and above in wish["folders"] and name != os.path.basename(at):
-            _link(os.path.basename(at), f"{above}/{name}")
+    for driver in drivers:
+        above, name = os.path.split(driver.at)
+        if driver.soname not in ("", name) and above in wish["folders"]:
+            _link(name, f"{above}/{driver.soname}")
     return _make_cache(ldconfig, wish["folders"], wish["uid"]) if wish["folders"] else ""
 
 

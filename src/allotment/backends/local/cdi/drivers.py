@@ -42,7 +42,7 @@ class DriversInImages:
         """Return what a task needs that has these device files; None where nothing says so.
 
         An image that takes long keeps its user's tasks waiting, and nobody else's. Raises
-        BackendError.
+        ImageTrouble, BackendError.
         """
         if not files:
             return None

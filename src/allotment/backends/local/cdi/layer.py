@@ -18,6 +18,7 @@ import structlog
 from allotment.backends.local.cdi.spec import Bind, Edits
 from allotment.backends.local.images.images import Ready
 from allotment.backends.local.images.store import Layer, Store, layer_name
+from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.model.errors import BackendError
 from allotment.rights.removing import remove
 from allotment.service.environments.measuring import size_below
@@ -56,6 +57,8 @@ class Made(msgspec.Struct, frozen=True):
 
     trouble: str = ""
     """Why there is no layer."""
+    why: str = ""
+    """`unfit` where the image is the matter, `full` where the disk is."""
     doubt: str = ""
     """What is not as it should be in it."""
 
@@ -69,7 +72,7 @@ class DriverLayers:
     def layer(self, ready: Ready, edits: Edits) -> tuple[str, bool]:
         """Return the name of an image's layer, and whether it was made just now.
 
-        Blocks. The image is held. Raises BackendError.
+        Blocks. The image is held. Raises ImageTrouble, BackendError.
         """
         ldconfig = _ldconfig() if edits.folders else ""
         key = _key(ready, edits, ldconfig)
@@ -87,7 +90,7 @@ class DriverLayers:
             )  # fmt: skip
             made = _made(wish)
             if made.trouble:
-                raise BackendError(f"the image cannot have its drivers: {made.trouble}")
+                raise _refusal(ready.image.reference, made)
             if made.doubt:
                 log.warning(
                     "drivers in an image", image=ready.image.reference, doubt=made.doubt
@@ -100,6 +103,17 @@ class DriverLayers:
             raise BackendError(f"the image cannot have its drivers: {error}") from error
         finally:
             remove(None, str(folder))
+
+
+def _refusal(image: str, made: Made) -> Exception:
+    """Return why an image has no drivers, as it is told to whose matter that is."""
+    if made.why == "unfit":
+        cause = f"The drivers of its GPU cannot be put into {image}: {made.trouble}."
+        return ImageTrouble(Kind.UNFIT, cause, "Look what the image has at this place.")
+    if made.why == "full":
+        cause = f"The disk is full while {image} gets the drivers of its GPU."
+        return ImageTrouble(Kind.NO_ROOM, cause)
+    return BackendError(f"the image cannot have its drivers: {made.trouble}")
 
 
 def _made(wish: Wish) -> Made:
