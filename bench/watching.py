@@ -43,6 +43,8 @@ def _jobs() -> list[Figure]:
         time.sleep(SPAN_S / 2)  # What came of their start is over by then.
         quiet = _share(cluster.pid, [])
         telling = _share(cluster.pid, files)
+        connection.close()
+        connection = cluster.connect()  # It closes one on which nobody asks for long.
         first = connection.get("/v1/jobs?limit=1&state=running")["items"][0]["id"]
         step = connection.get(f"/v1/jobs/{first}")["progress"]["step"]
         connection.close()
@@ -62,7 +64,7 @@ def _running(connection: Connection) -> int:
 
 
 def _files(state: Path) -> list[Path]:
-    return sorted(state.rglob(".allot-progress-*.json"))
+    return sorted(state.glob("checkpoints/*/.allot-progress-*.json"))
 
 
 def _share(pid: int, files: list[Path]) -> float:

@@ -25,7 +25,7 @@ PINNED = {
     "las2d": "b89eb802061d628a7f368f8257be9d7ed51edbeab933fb9a9c9f600d4c18e39e",
     "maxmin": "bfba0923b669528334e850df23cae2c23b957f48af07fab126e6186346a9aceb",
     "gavel": "08208d3de3d2502fb11c64cfc4516375f87c66d0c0049d3c638d7e77176d1527",
-    "gandiva": "5b0eb4f8c0f96e2f5e1090afcb536437882f50110c1291b5c47b15914516b1ea",
+    "gandiva": "944ebbd93b40c1d3f4b91a22e5bffd672dc2008fccb4c91166565f14ade96ef8",
     "gavel-pack": "ff21747ed7909221c35f2ecc11acc54f066a4fa22f682c639a32d0c58b328c6d",
 }
 POLICIES = tuple(PINNED)

@@ -53,7 +53,7 @@ def _ranks_displace(state: State) -> bool:
     """Whether gangs make way by their ranks alone: in simulations, where no queue says how."""
     cluster = state.cluster
     return cluster.rescheduler is not None and not any(
-        queue.time_slice_ms or queue.migrates
+        queue.time_slice_ms or queue.migrates or queue.by_affinity
         for tenant in cluster.tenants.values()
         for queue in tenant.queues
     )

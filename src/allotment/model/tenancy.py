@@ -120,6 +120,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """For how long devices are idle before its elastic gangs grow onto them; 0 for never."""
     packs: bool = False
     """Whether gangs that take turns on devices may run there at once, where they gain by it."""
+    by_affinity: bool = False
+    """Whether its gangs go to nodes with gangs of their own size, if they can."""
 
     @property
     def guaranteed(self) -> Amounts:

@@ -62,6 +62,7 @@ def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
     for key, did, does in (
         ("migrate", was.migrates, now.migrates),
         ("pack", was.packs, now.packs),
+        ("affinity", was.by_affinity, now.by_affinity),
     ):
         if did is not does:
             yield f"{key} {str(did).lower()} → {str(does).lower()}"

@@ -24,10 +24,9 @@ from allotment.policies.ordering.sjf import ShortestFirst
 from allotment.policies.placing.fgd import LeastFragmentation
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
-from allotment.policies.rescheduling.by_affinity import by_affinity
 from allotment.policies.rescheduling.growing import growing
 from allotment.policies.rescheduling.in_pairs import InPairs
-from allotment.policies.rescheduling.migrating import migrating, ran_for_long
+from allotment.policies.rescheduling.migrating import ran_for_long
 from allotment.policies.rescheduling.ports import Packing, Turns
 from allotment.policies.rescheduling.taking_turns import TakingTurns
 from allotment.policies.sharing.borrow_and_return import BorrowAndReturn
@@ -263,12 +262,7 @@ def _rescheduler(
             "or gandiva."
         )
     if chosen.slices or asked:
-        return partial(
-            growing,
-            worth=ran_for_long,
-            save_when_told=settings.warned == "save",
-            beside=by_affinity if chosen.by_affinity else migrating,
-        )
+        return partial(growing, worth=ran_for_long, save_when_told=settings.warned == "save")
     if turns is None:
         return None
     moving = ToPreferred() if chosen.moves and (packing is not None or moves) else None

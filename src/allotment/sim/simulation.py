@@ -276,6 +276,7 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
         slice_ms=Millis(settings.round_ms if recipe.slices else 0),
         migrates=settings.migrate == "yes",
         grow_ms=Millis(settings.grow_ms),
+        by_affinity=recipe.by_affinity,
     )
     limits = Limits(ports=(0, 0), phase_ms=NEVER)
     if wishes is None:
@@ -307,14 +308,20 @@ def _configs(scenario: Scenario) -> Iterator[tuple[int, Config]]:
 
 
 def _rescheduled(
-    tenant: Tenant, slice_ms: Millis, grow_ms: Millis, *, migrates: bool
+    tenant: Tenant, slice_ms: Millis, grow_ms: Millis, *, migrates: bool, by_affinity: bool
 ) -> Tenant:
     """Let the jobs of each queue take turns, of so long each, 0 for none; migrate; and grow."""
-    wanted = slice_ms, migrates, grow_ms
+    wanted = slice_ms, migrates, grow_ms, by_affinity
     queues = tuple(
         queue
-        if (queue.time_slice_ms, queue.migrates, queue.grow_ms) == wanted
-        else replace(queue, time_slice_ms=slice_ms, migrates=migrates, grow_ms=grow_ms)
+        if (queue.time_slice_ms, queue.migrates, queue.grow_ms, queue.by_affinity) == wanted
+        else replace(
+            queue,
+            time_slice_ms=slice_ms,
+            migrates=migrates,
+            grow_ms=grow_ms,
+            by_affinity=by_affinity,
+        )
         for queue in tenant.queues
     )
     return replace(tenant, queues=queues)

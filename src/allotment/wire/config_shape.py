@@ -457,6 +457,7 @@ class QueueShape(Shape):
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
     time_slice: Duration | None = Field(default=None, examples=["60s"])
+    affinity: Truth = False
     migrate: Truth = False
     grow: Duration | None = Field(default=None, examples=["5min"])
     pack: Truth = False

@@ -11,7 +11,9 @@ from allotment.wire.config_shape import QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
-OF_LEAVES = frozenset({"order", "rank", "overtaken", "time_slice", "migrate", "grow", "pack"})
+OF_LEAVES = frozenset({
+    "order", "rank", "overtaken", "time_slice", "affinity", "migrate", "grow", "pack",
+})  # fmt: skip
 """Keys that matter only in a leaf."""
 
 
@@ -34,8 +36,11 @@ class ReadQueues(msgspec.Struct):
                 yield (*self.places[name], key), message, "write it at those"
 
     def staying(self) -> Iterator[Finding]:
-        """Return what queues are told in vain where tenants have cells: to migrate, to grow."""
+        """Return what queues are told in vain where tenants have cells."""
         for queue in self.queues:
+            if queue.by_affinity:
+                message = "has no effect: tenants have cells, which say where gangs go"
+                yield (*self.places[queue.name], "affinity"), message, "take it out"
             if queue.migrates:
                 message = "has no effect: tenants have cells, and no gang moves within them"
                 yield (*self.places[queue.name], "migrate"), message, "take it out"
@@ -107,6 +112,7 @@ def _queues(
         migrates=shape.migrate,
         grow_ms=shape.grow or Millis(0),
         packs=shape.pack,
+        by_affinity=shape.affinity,
     )
     for key, item in shape.queues.items():
         if item.parent:

@@ -79,6 +79,7 @@ def _alone(queue: Queue) -> Written:
         **shared_to_wire(queue.share, queue.weight_milli),
         **({"state": queue.state.value} if queue.state is not QueueState.OPEN else {}),
         **{key: amounts_to_wire(amounts) for key, amounts in caps if amounts},
+        **({"affinity": True} if queue.by_affinity else {}),
         **({"migrate": True} if queue.migrates else {}),
         **({"grow": write_duration(queue.grow_ms)} if queue.grow_ms else {}),
         **({"pack": True} if queue.packs else {}),

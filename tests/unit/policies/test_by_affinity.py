@@ -12,7 +12,8 @@ from allotment.model import commands as c
 from allotment.model.cluster import Node
 from allotment.model.ids import JobId, NodeId
 from allotment.model.lifecycle import JobState as S
-from allotment.model.quantity import SECOND, Millis
+from allotment.model.quantity import MINUTE, SECOND, Millis
+from allotment.model.reports import NodeReport
 from allotment.model.spec import Arch, GiveWay
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 from allotment.policies.rescheduling.by_affinity import Residents, by_affinity
@@ -23,10 +24,10 @@ from tests.support.world import World
 SLICE = Millis(60 * SECOND)
 
 
-def us(devices: float, slice_ms: Millis = SLICE) -> Tenant:
+def us(devices: float, slice_ms: Millis = SLICE, *, affine: bool = True) -> Tenant:
     tenant = a_tenant("us", devices, order=QueueOrder.SKIP)
     queues = tuple(
-        replace(queue, time_slice_ms=slice_ms, rank=RankBy.ROUND_ROBIN)
+        replace(queue, time_slice_ms=slice_ms, rank=RankBy.ROUND_ROBIN, by_affinity=affine)
         for queue in tenant.queues
     )
     return replace(tenant, queues=queues)
@@ -36,13 +37,19 @@ class Affine(World):
     """Nodes whose queue takes turns by affinity; gangs take no time to start."""
 
     def __init__(
-        self, nodes: int = 4, devices: int = 4, made: Sequence[Node] = (), slice_ms: int = SLICE
+        self,
+        nodes: int = 4,
+        devices: int = 4,
+        made: Sequence[Node] = (),
+        slice_ms: Millis = SLICE,
+        *,
+        affine: bool = True,
     ) -> None:
         maker = partial(by_affinity, worth=ran_for_long)
         self.engine = Engine(State(replace(POLICIES, rescheduler=maker)))
         self.now, self.log, self.effects = NOW, [], []
         count = sum(len(node.devices) for node in made) or nodes * devices
-        config = a_config(us(count, Millis(slice_ms)), nodes=nodes, devices=devices)
+        config = a_config(us(count, slice_ms, affine=affine), nodes=nodes, devices=devices)
         self.do(c.ApplyConfig(replace(config, nodes=tuple(made)) if made else config))
 
     def comes(self, devices: int, tasks: int = 1) -> JobId:
@@ -213,6 +220,33 @@ def test_what_no_server_can_hold_starts_as_ever() -> None:
     assert world.on(world.comes(0)) == 0
 
 
-def test_queues_that_take_no_turns_go_by_no_affinity() -> None:
-    world = Affine(slice_ms=0)
+def test_a_queue_may_go_by_affinity_and_take_no_turns() -> None:
+    world = Affine(nodes=2, slice_ms=Millis(0))
+    world.comes(1)
+    world.comes(2)
+    assert world.by_node() == {0: [1], 1: [2]}
+    world.comes(4)
+    assert world.by_node() == {0: [1], 1: [2]}, "it waits"
+
+
+def test_queues_that_say_nothing_of_it_go_by_no_affinity() -> None:
+    world = Affine(nodes=2, slice_ms=Millis(0), affine=False)
     assert world.state.cluster.rescheduler is None
+    turns = Affine(nodes=2, affine=False)
+    turns.comes(1)
+    turns.comes(2)
+    assert turns.by_node() == {0: [1, 2]}
+
+
+def test_when_a_server_is_lost_its_jobs_go_to_their_own_kind() -> None:
+    world = Affine(nodes=3)
+    world.comes(1)
+    two = world.comes(2)
+    world.comes(1)
+    assert world.by_node() == {0: [1, 1], 1: [2]}
+    world.tell(NodeReport(NodeId(0), alive=False, reason="failure"))
+    world.cycle()
+    world.wait(10 * MINUTE)
+    world.cycle()
+    world.all_start()
+    assert (world.by_node(), world.on(two)) == ({1: [2], 2: [1, 1]}, 1)

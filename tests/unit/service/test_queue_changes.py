@@ -31,6 +31,15 @@ def test_each_key_of_a_queue_that_changes_is_named() -> None:
     ]
 
 
+def test_what_gangs_of_a_queue_do_beside_waiting_is_named() -> None:
+    old = read("queues: {train: {migrate: true}}")
+    new = read("queues: {train: {affinity: true, time_slice: 60s, grow: 5min}}")
+    assert told(old, new) == [
+        "~ queue lab/train: rank submitted → round_robin, time_slice none → 1 min 0 s, "
+        "grow none → 5 min 0 s, migrate true → false, affinity false → true"
+    ]
+
+
 def test_queues_come_and_go() -> None:
     old, new = read("queues: {a: {}, b: {}}"), read("queues: {b: {}, c: {}}")
     assert told(old, new) == ["- queue lab/a: ", "+ queue lab/c: "]

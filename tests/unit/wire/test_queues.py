@@ -28,7 +28,7 @@ TREE = """\
           dev:
       deep: {parent: x}
       x: {parent: research.dev, per_group: {gpu: 1}}
-      turns: {time_slice: 90s, migrate: true, grow: 5min, pack: true}
+      turns: {time_slice: 90s, affinity: true, migrate: true, grow: 5min, pack: true}
       default:
 """
 
@@ -56,6 +56,7 @@ def test_queues_nest_and_may_name_their_parent() -> None:
             migrates=True,
             grow_ms=Millis(300_000),
             packs=True,
+            by_affinity=True,
         ),
         Queue("default"),
     )

@@ -36,6 +36,7 @@ from allotment.policies.rescheduling.migrating import (
     lines_that_migrate,
     migrating,
 )
+from allotment.policies.rescheduling.packing import packing_lines
 from allotment.policies.rescheduling.stints import may_restart
 
 SCALE = 1_000
@@ -45,8 +46,10 @@ SCALE = 1_000
 class Residents(Movable):
     """Gangs by the nodes that they are on, suspended ones too, beside those that may move."""
 
-    def __init__(self, slices: Slices, lines: frozenset[Line]) -> None:
-        super().__init__(slices, lines)
+    def __init__(
+        self, slices: Slices, lines: frozenset[Line], packing: frozenset[Line] = frozenset()
+    ) -> None:
+        super().__init__(slices, lines, packing)
         self._there: dict[NodeId, dict[JobId, Gang]] = {}
         self._summed: dict[NodeId, tuple[int, int]] = {}
         """Affinity of a node and what is asked for there, until who is there changes."""
@@ -88,14 +91,19 @@ class Residents(Movable):
 
 
 class ByAffinity(Migrating):
-    """The rescheduler of a cluster with queues that are sliced, by affinity."""
+    """The rescheduler of a cluster with queues that go by affinity."""
 
-    def __init__(self, cluster: Cluster, lines: frozenset[Line], worth: Worth) -> None:
-        super().__init__(cluster, lines, worth)
-        self.order = self._residents = Residents(cluster.slices, lines)
+    def __init__(
+        self, cluster: Cluster, lines: frozenset[Line], moving: frozenset[Line], worth: Worth
+    ) -> None:
+        """Those of `lines` go by affinity, those of `moving` migrate."""
+        super().__init__(cluster, moving, worth)
+        packing = packing_lines(cluster.tenants.values())
+        self.order = self._residents = Residents(cluster.slices, moving, packing)
+        self._lines = lines
 
     def looks(self, now: Instant) -> bool:
-        return super().looks(now) or self._some_are_stuck()
+        return super().looks(now) or self._some_are_stuck(now)
 
     def around(self, decisions: Proposals, now: Instant) -> Proposals:
         return super().around(self._by_affinity(decisions, now), now)
@@ -104,7 +112,7 @@ class ByAffinity(Migrating):
         """Yield the decisions of the queue pass with better places, then who goes elsewhere."""
         for decision in decisions:
             yield self._placed(decision, now) if isinstance(decision, Place) else decision
-        if self._some_are_stuck():
+        if self._some_are_stuck(now):
             yield from self._elsewhere(now)
 
     # ── where jobs start ────────────────────────────────────────────────────────────────
@@ -116,7 +124,7 @@ class ByAffinity(Migrating):
             return decision
         shape = self.cluster.pending[placement.job].shape
         requests = shape.requests
-        if line_of(shape) not in self.cluster.slices or len(requests) != 1:
+        if line_of(shape) not in self._lines or len(requests) != 1:
             return decision
         if len(placement.slots) != requests[0].count:
             return decision  # It starts larger than it must: in places all over the cluster.
@@ -161,20 +169,30 @@ class ByAffinity(Migrating):
 
     def _over(self, line: Line, job: Standing, now: Instant) -> list[Gang]:
         """Return those that may give way: on nodes of the job's own affinity first."""
+        over = super()._over(line, job, now)
+        if line not in self._lines:
+            return over
         size, order, books = job.gpu_milli, self._residents, self.cluster.ledger.books
+        places: dict[NodeId, tuple[bool, int, NodeId]] = {}
 
-        def key(gang: Gang) -> tuple[int, bool, int, NodeId]:
+        def key(gang: Gang) -> tuple[int, tuple[bool, int, NodeId]]:
             node = gang.slots[0].node
-            stranger = order.affinity(node) != size
-            return gang.priority, stranger, order.load(books[node]), node
+            place = places.get(node)
+            if place is None:
+                place = order.affinity(node) != size, order.load(books[node]), node
+                places[node] = place
+            return gang.priority, place
 
-        return sorted(super()._over(line, job, now), key=key)
+        return sorted(over, key=key)
 
     # ── who goes elsewhere ──────────────────────────────────────────────────────────────
 
-    def _some_are_stuck(self) -> bool:
-        """Whether gangs are suspended that wait, though devices are free. O(1)."""
-        return bool(self.cluster.placed.resuming) and self.cluster.ledger.whole_free > 0
+    def _some_are_stuck(self, now: Instant) -> bool:
+        """Whether a suspended gang waits that may go elsewhere, though devices are free."""
+        waiting = self.cluster.placed.resuming
+        if not waiting or not self.cluster.ledger.whole_free:
+            return False
+        return any(self._may_go(gang, now) for gang in waiting.values())
 
     def _elsewhere(self, now: Instant) -> Iterator[Decision]:
         """Propose which suspended gangs go to devices that are free."""
@@ -195,7 +213,9 @@ class ByAffinity(Migrating):
         """Whether a suspended gang may start anew on other devices, and loses little by it."""
         return (
             self.deals(gang)
+            and line_of(gang.standing.shape) in self._lines
             and gang.preemptible
+            and gang.beside is None
             and gang.on_eviction is not GiveWay.CANCEL
             and not (gang.leaving or gang.id in self.cluster.reserved)
             and self._worth(gang, now)
@@ -214,12 +234,18 @@ class ByAffinity(Migrating):
 
 
 def by_affinity(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None:
-    """Make the rescheduler of a cluster whose sliced queues go by affinity, if it has any.
+    """Make the rescheduler of a cluster with queues that go by affinity, take turns or migrate.
 
-    In cells none does.
+    In cells none goes by affinity.
     """
-    if cluster.slices and cluster.cells is None:
-        return ByAffinity(cluster, lines_that_migrate(cluster), worth)
+    lines = frozenset(
+        (tenant.name, queue.name)
+        for tenant in cluster.tenants.values()
+        for queue in tenant.queues
+        if queue.by_affinity
+    )
+    if lines and cluster.cells is None:
+        return ByAffinity(cluster, lines, lines_that_migrate(cluster), worth)
     return migrating(cluster, worth)
 
 

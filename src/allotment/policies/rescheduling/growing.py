@@ -37,9 +37,10 @@ from allotment.model.gains import Gain, Gauge
 from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Placement
 from allotment.model.quantity import DEVICE, HOUR, Instant, Millis, earlier
+from allotment.policies.rescheduling.by_affinity import by_affinity
 from allotment.policies.rescheduling.idle import Idle
 from allotment.policies.rescheduling.in_slices import InSlices, Line
-from allotment.policies.rescheduling.migrating import Worth, migrating
+from allotment.policies.rescheduling.migrating import Worth
 from allotment.policies.rescheduling.stints import may_restart, restart_from
 
 LENGTHS_APART = 6
@@ -310,17 +311,13 @@ class Growing:
 
 
 def growing(
-    cluster: Cluster,
-    worth: Worth = may_restart,
-    *,
-    save_when_told: bool = False,
-    beside: Callable[[Cluster, Worth], InSlices | None] = migrating,
+    cluster: Cluster, worth: Worth = may_restart, *, save_when_told: bool = False
 ) -> "Growing | InSlices | None":
     """Make the rescheduler of a cluster, if any of its queues grows, is sliced, or migrates.
 
-    `beside` makes what lets gangs take turns and migrate. In cells none grows.
+    So it is of one with queues that go by affinity. In cells none grows.
     """
-    inner = beside(cluster, worth)
+    inner = by_affinity(cluster, worth)
     after = {
         (tenant.name, queue.name): queue.grow_ms
         for tenant in cluster.tenants.values()

@@ -147,8 +147,10 @@ class InSlices:
         return sorted(found, key=lambda gang: gang.priority)
 
     def _is_kept(self, line: Line, gang: Gang) -> bool:
+        kept = self._kept.get(line)
+        if not kept:
+            return False
         own = _devices(gang.slots)
-        kept = self._kept.get(line, ())
         return any(each is None or not own.isdisjoint(each) for each in kept)
 
     def _way_in(
