@@ -44,6 +44,10 @@ class KubeApi:
         self.forgotten = 0
         self.allows = True
         """Whether we have the rights that are asked for."""
+        self.page = 0
+        """How many objects a page of a list has; 0 for all."""
+        self.tokens: list[tuple[str, str]] = []
+        """Which pages were asked for, by path."""
         self._watches: list[tuple[str, asyncio.Queue[Tree]]] = []
         self._numbers = count(1)
 
@@ -73,9 +77,11 @@ class KubeApi:
         said = self.says[what].pop(0) if self.says[what] else 200
         if what in self.forbids:
             said = 403
+        token = parse_qs(urlsplit(path).query).get("continue", ["0"])[0]
+        self.tokens.append((what[1], token))
         if said not in (200, LOST):
             return self._no(said, self.because or " ".join(what))
-        answer = self._done(*what, json.loads(body or b"null"))
+        answer = self._done(*what, json.loads(body or b"null"), int(token))
         if said == LOST:
             raise EngineAway("the connection broke")
         return answer
@@ -179,15 +185,16 @@ class KubeApi:
 
     # ── what is asked ───────────────────────────────────────────────────────────────────
 
-    def _done(self, method: str, path: str, document: Tree) -> Answer:
+    def _done(self, method: str, path: str, document: Tree, start: int) -> Answer:
         namespace, base, rest = _place_of(path)
         at = f"{namespace}/{base}"
         match method:
             case "GET" if path == NODES:
-                return _list(list(self.nodes.values()))
+                return self._list(list(self.nodes.values()), start)
             case "GET" if path in (ALL_PODS, PODS):
                 inside = "ns/" if path == PODS else ""
-                return _list([p for at, p in self.pods.items() if at.startswith(inside)])
+                pods = [p for at, p in self.pods.items() if at.startswith(inside)]
+                return self._list(pods, start)
             case "GET":
                 pod = self.pods.get(at)
                 return _yes(pod) if pod else self._no(404, f"no pod {base}")
@@ -203,6 +210,13 @@ class KubeApi:
                 return self._deleted(at, document)
             case _:
                 return _yes({})
+
+    def _list(self, found: list[Tree], start: int) -> Answer:
+        size = self.page or len(found) + 1
+        meta = {"resourceVersion": "1"}
+        if start + size < len(found):
+            meta["continue"] = str(start + size)
+        return _yes({"metadata": meta, "items": found[start : start + size]})
 
     def _posted(self, path: str, at: str, part: str, document: Tree) -> Answer:
         if path == PODS:
@@ -246,7 +260,7 @@ class KubeApi:
         return _yes({})
 
     def _deleted(self, at: str, how: Tree) -> Answer:
-        pod, grace_s = self.pods.get(at), int(how["gracePeriodSeconds"])
+        pod, grace_s = self.pods.get(at), int(how.get("gracePeriodSeconds", 30))
         if pod is None:
             return self._no(404, f"no pod {at}")
         if how.get("preconditions", pod["metadata"])["uid"] != pod["metadata"]["uid"]:
@@ -281,10 +295,6 @@ def _place_of(path: str) -> tuple[str, str, str]:
 
 def _yes(tree: Tree) -> Answer:
     return Answer(200, {}, json.dumps(tree).encode())
-
-
-def _list(found: list[Tree]) -> Answer:
-    return _yes({"metadata": {"resourceVersion": "1"}, "items": found})
 
 
 async def _pieces(found: list[bytes]) -> AsyncIterator[bytes]:

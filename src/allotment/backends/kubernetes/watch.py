@@ -32,6 +32,15 @@ class _Marked(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class _Pages(Generic[T]):
+    """What came of a list so far, and the token that its next page goes by: all pages are of
+    one moment."""
+
+    def __init__(self) -> None:
+        self.found: list[T] = []
+        self.token = ""
+
+
 class Watch(Generic[T]):
     """Tells what there is whenever it lists, and each change after that."""
 
@@ -51,6 +60,8 @@ class Watch(Generic[T]):
         """It was listed, or it may not be."""
         self._version = ""
         """The newest that was seen."""
+        self._pages = _Pages[T]()
+        """Of the list that is under way: where a page does not come, it is asked for again."""
         self._until = 0.0
         self._pause = FIRST_PAUSE_S
 
@@ -62,7 +73,7 @@ class Watch(Generic[T]):
 
     async def run_until_refused(self) -> None:
         """List, and go on until it may not be listed or watched."""
-        self._version = ""
+        self._begin_anew()
         while True:
             try:
                 if not self._version or monotonic() >= self._until:
@@ -72,7 +83,7 @@ class Watch(Generic[T]):
             except Quiet:  # that nothing is new is no trouble
                 self._pause = FIRST_PAUSE_S
             except Denied as error:
-                self._version = ""
+                self._begin_anew()
                 if error.status != GONE and error.status < 500:
                     self._note_refused(str(error))
                     return
@@ -81,8 +92,12 @@ class Watch(Generic[T]):
                 self._longer_pause()
             except Exception:
                 log.exception("a watch is begun again", path=self._path)
-                self._version, self._pause = "", LONGEST_PAUSE_S
+                self._begin_anew()
+                self._pause = LONGEST_PAUSE_S
             await asyncio.sleep(self._pause)
+
+    def _begin_anew(self) -> None:
+        self._version, self._pages = "", _Pages[T]()
 
     def _longer_pause(self) -> float:
         self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
@@ -95,16 +110,15 @@ class Watch(Generic[T]):
         self.listed.set()
 
     async def _list(self) -> None:
-        found: list[T] = []
-        token = ""
+        pages = self._pages
         while True:
-            page = await self._client.page(self._path, token)
-            found += [each for raw in page.items or () if (each := read(raw, self._kind))]
-            token = page.metadata.next
-            if not token:
+            page = await self._client.page(self._path, pages.token)
+            pages.found += [each for raw in page.items or () if (each := read(raw, self._kind))]
+            pages.token = page.metadata.next
+            if not pages.token:
                 break
-        self.refused = ""
-        self._replace(found)
+        self.refused, self._pages = "", _Pages[T]()
+        self._replace(pages.found)
         self.listed.set()
         self._version = page.metadata.resource_version
         self._until = monotonic() + RESYNC_S
