@@ -67,11 +67,13 @@ class World:
         resumed: dict[TaskKey, Offered] | None = None,
         namespaces: tuple[str, ...] = ("crowd", "team"),
         schedulers: tuple[str, ...] = (),
+        force_after_ms: Millis = Millis(0),
     ) -> AsyncGenerator[KubernetesBackend]:
         kubeconfig = a_kubeconfig(self.folder)
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(kubeconfig),
             namespaces=tuple((name, ("lab",)) for name in namespaces), schedulers=schedulers,
+            force_after_ms=force_after_ms,
         )  # fmt: skip
         devices = tuple(Device(DeviceIndex(index), "gpu") for index in range(4))
         nodes = [Node(NodeId(0), "n1", 8000, 32 * GIB, 0, devices)]
@@ -291,6 +293,35 @@ async def test_a_pod_taken_from_under_its_kubelet_keeps_its_place_for_a_while(
         assert not world.seen(Seen.ENDED)
         monkeypatch.setattr(silent_nodes, "BACK_S", 0)
         await until(lambda: world.seen(Seen.ENDED))
+
+
+@in_loop
+async def test_a_pod_on_a_node_that_is_taken_for_dead_has_ended_and_is_told_so(
+    world: World,
+) -> None:
+    """Its gang would hold its other nodes for ever."""
+    pod = world.offer("one")
+    path = f"{TEAM}/one"
+    async with world.service() as backend:
+        await backend.launch(the_gang(pod))
+        world.api.silence_node("n1")
+        await until(lambda: backend.silence("n1"))
+        await backend._foreign.guests.look()
+        assert not world.seen(Seen.ENDED), "by no rule it is taken for dead"
+    resumed = {key_of(0): pod}
+    world.api.says["DELETE", path] = [503] * client_of.TRIES
+    async with world.service(resumed, force_after_ms=Millis(1)) as backend:
+        await until(lambda: world.asks("DELETE", path) == client_of.TRIES)
+        await until(lambda: backend._contact.trouble)
+        assert not world.seen(Seen.ENDED)
+        backend._contact.answered()
+        await until(lambda: world.seen(Seen.ENDED))
+        assert world.api.graces == [30], "its own"
+        (end,) = world.seen(Seen.ENDED)
+        assert end.exit is not None
+        assert end.exit.lost
+        assert end.diagnosis is not None
+        assert "force_after" in end.diagnosis.cause
 
 
 @in_loop

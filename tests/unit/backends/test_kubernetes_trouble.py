@@ -11,7 +11,7 @@ from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes import cluster as cluster_of
-from allotment.backends.kubernetes import ends, logs, silent_nodes, tasks, watch
+from allotment.backends.kubernetes import ends, logs, silent_nodes, stopping, tasks, watch
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.kubeconfig import Access
@@ -317,6 +317,24 @@ def test_a_refusal_does_not_count_while_an_earlier_try_may_be_carried_out(
                 await backend.launch(GANG)
             monkeypatch.setattr(tasks, "LATE_S", 0)
             assert list(await backend.launch(GANG)) == [KEY]
+
+    asyncio.run(story())
+
+
+def test_a_task_whose_signal_never_arrives_is_ended_after_its_grace(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What carries it there waits for a kubelet that does not answer."""
+    monkeypatch.setattr(stopping, "SIGNAL_S", 0.05)
+
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            world.api.run()
+            await until(lambda: world.said(Seen.RUNNING))
+            monkeypatch.setattr(backend._stopping, "_entering", lambda *_: ["sleep", "600"])
+            await backend.stop(KEY, "USR1", Millis(10))
+            await until(lambda: world.api.graces)
 
     asyncio.run(story())
 

@@ -38,7 +38,7 @@ class Fence:
         is not."""
         if self._has_run_out(record):
             return f"node {record.node} was cut off, and what ran there has ended itself"
-        if self._silent.is_certain(record.node):
+        if self._silent.is_given_up(record.node):
             return f"node {record.node} was silent for longer than `force_after`"
         return ""
 

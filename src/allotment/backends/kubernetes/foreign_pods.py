@@ -35,7 +35,7 @@ class ForeignPods:
     ) -> None:
         self._setup, self._rules = site.setup, rules
         self._contact, self._cluster = site.contact, site.cluster
-        self.guests = Guests(site.client, site.cluster, sink, silent.is_certain, self._let_go)
+        self.guests = Guests(site.client, site.cluster, sink, silent, self._let_go)
         self.finder = Finder(site.client, rules, self.guests.types_of)
         # Those run on that are named no more.
         self._is_needed = bool(site.setup.namespaces or resumed)

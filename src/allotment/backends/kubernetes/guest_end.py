@@ -50,10 +50,10 @@ def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:
             and condition.status == "True"
             and not is_stopped
         ):
-            return _by_others(condition.message or condition.reason)
+            return lost(condition.message or condition.reason)
     if pod.status.reason:  # OutOfcpu, Evicted, UnexpectedAdmissionError, Shutdown …
         words = f"{pod.status.reason}: {pod.status.message}".rstrip(": ")
-        return _by_others(words[:500])
+        return lost(words[:500])
     if is_stopped:
         return Exit(signal=SIGTERM), None
     for status in pod.status.container_statuses or ():
@@ -66,10 +66,11 @@ def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:
         cause = f"Container {status.name} of its pod {how}."
         exit_ = Exit(signal=9, oom=True) if is_oom else Exit(code=ended.exit_code)
         return exit_, Diagnosis(code, cause, Owner.USER, RetryClass.NEVER, ADVICE)
-    return _by_others(pod.status.message[:500] or "Kubernetes does not say how it ended")
+    return lost(pod.status.message[:500] or "Kubernetes does not say how it ended")
 
 
-def _by_others(why: str) -> tuple[Exit, Diagnosis]:
+def lost(why: str) -> tuple[Exit, Diagnosis]:
+    """Return the end of a pod that was neither its own doing nor ours."""
     found = Diagnosis(
         "pod_ended", f"Its pod was ended or refused: {why}", Owner.PLATFORM, RetryClass.NEVER,
         ADVICE,

@@ -16,9 +16,10 @@ import structlog
 from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.cluster import Cluster
 from allotment.backends.kubernetes.discover import TYPES, device_of, type_of
-from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, was_deleted
+from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, lost, was_deleted
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.request import binding_of, deletion_of
+from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.status import may_run
 from allotment.backends.kubernetes.telling import Word, disruption_of, event_of
 from allotment.backends.together import gather_all
@@ -74,11 +75,11 @@ class Guests:
         client: Client,
         cluster: Cluster,
         report: Callable[[TaskReport], None],
-        is_certain: Callable[[str, float], bool],
+        silent: SilentNodes,
         let_go: Callable[[str], None],
     ) -> None:
         self._client, self._cluster = client, cluster
-        self._report, self._is_certain, self._let_go = report, is_certain, let_go
+        self._report, self._silent, self._let_go = report, silent, let_go
         self._guests: dict[TaskKey, Guest] = {}
         self._keys: dict[str, TaskKey] = {}
         """By the uid of their pods."""
@@ -131,7 +132,11 @@ class Guests:
         on whether that said so."""
         if runs_on and not guest.is_gone:
             guest.gone_at = monotonic()
-        if guest.is_bound and guest.node and not self._is_certain(guest.node, guest.gone_at):
+        if (
+            guest.is_bound
+            and guest.node
+            and not self._silent.is_certain(guest.node, guest.gone_at)
+        ):
             guest.is_gone = True
         elif guest.is_stopped:
             self._end(guest, Exit(signal=SIGTERM))
@@ -313,6 +318,8 @@ class Guests:
         for guest in list(self._guests.values()):
             if guest.is_gone:
                 self._gone(guest)
+            elif guest.is_bound and self._silent.is_given_up(guest.node):
+                await self._give_up(guest)
             elif guest.again_at and now >= guest.again_at:
                 try:
                     await self._tell_to_go(guest)
@@ -320,6 +327,20 @@ class Guests:
                     log.warning(
                         "a pod is told to end later", pod=guest.pod.name, why=str(error)
                     )
+
+    async def _give_up(self, guest: Guest) -> None:
+        """End the task of a pod whose node is taken for dead. The pod is told to end as well:
+        should its node come back, no other knows that it is to."""
+        client, name = self._at(guest)
+        try:
+            await client.delete_pod(name, deletion_of(guest.pod.uid, None))
+        except BackendError as error:
+            log.warning("a pod is given up later", pod=guest.pod.name, why=str(error))
+            if isinstance(error, EngineAway):
+                return
+        if self._guests.get(guest.key) is guest:
+            end = lost(f"node {guest.node} was silent for longer than `force_after`")
+            self._end(guest, *end)
 
     def types_of(self) -> dict[str, tuple[str, ...]]:
         """Return the types of devices by their resource, where nodes have more than one."""

@@ -234,12 +234,13 @@ def binding_of(name: str, uid: str, node: str) -> dict[str, Any]:
     }
 
 
-def deletion_of(uid: str, grace_s: int) -> dict[str, Any]:
-    """Return how a pod is ended. With no grace at all the API would forget it at once."""
+def deletion_of(uid: str, grace_s: int | None) -> dict[str, Any]:
+    """Return how a pod is ended; with its own grace where none is named. With no grace at all
+    the API would forget it at once."""
     return {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
-        "gracePeriodSeconds": grace_s,
+        **({} if grace_s is None else {"gracePeriodSeconds": grace_s}),
         "preconditions": {"uid": uid},
     }
 

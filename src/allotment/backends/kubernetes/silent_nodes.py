@@ -40,10 +40,14 @@ class SilentNodes:
         """
         if node not in self._cluster.nodes:
             return self._cluster.nodes_known
-        since = self.since.get(node)
-        if since is not None:
-            return bool(self._force_s) and monotonic() - since >= self._force_s
+        if node in self.since:
+            return self.is_given_up(node)
         return monotonic() - max(self._back.get(node, -inf), gone_at) >= BACK_S
+
+    def is_given_up(self, node: str) -> bool:
+        """Whether a node is taken for dead: it has been silent for as long as the rule says."""
+        since = self.since.get(node)
+        return since is not None and 0 < self._force_s <= monotonic() - since
 
     def silence(self, node: str) -> Silence | None:
         """Return for how long a node has been silent; None where it is not."""

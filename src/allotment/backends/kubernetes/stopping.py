@@ -1,6 +1,5 @@
 """How a task of ours is told to end."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from math import ceil
 from signal import SIGTERM
@@ -17,6 +16,7 @@ from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.status import is_running
 from allotment.backends.kubernetes.tasks import Tasks
+from allotment.backends.program import said_by
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import EngineAway
 from allotment.model.ids import TaskKey
@@ -26,6 +26,8 @@ from allotment.model.reasons import StopCause
 log = structlog.get_logger("allot.kubernetes")
 
 TERM, KILL = "TERM", "KILL"
+SIGNAL_S = 30.0
+"""How long the command that signals a task may take; then its grace begins all the same."""
 
 Entering = Callable[[Launched, Sequence[str]], list[str]]
 """Return what runs a command inside a task."""
@@ -99,11 +101,12 @@ class Stopping:
     async def _signal(self, record: Launched, signal: str) -> None:
         """Send all processes of a task a signal, by a command inside it."""
         argv = self._entering(record, ["/bin/sh", "-c", f"kill -{signal} -1"])
-        process = await asyncio.create_subprocess_exec(
-            *argv, cwd="/", stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        _, wrong = await process.communicate()
-        if process.returncode not in (0, 137):
-            text = wrong.decode(errors="replace").strip()[:300]
-            log.warning("a signal did not reach a task", pod=record.name, why=text)
+        try:
+            code, _, wrong = await said_by(*argv, patience_s=SIGNAL_S)
+            why = wrong.decode(errors="replace").strip()[:300] if code not in (0, 137) else ""
+        except TimeoutError:
+            why = f"nothing was answered in {SIGNAL_S:.0f} s"
+        except OSError as error:
+            why = str(error)
+        if why:
+            log.warning("a signal did not reach a task", pod=record.name, why=why)
