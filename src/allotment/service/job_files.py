@@ -73,7 +73,6 @@ class JobFiles:
             workspace = self._workspaces.of(job)
             watched = self._watched(workspace, job)
             if watched is None:
-                self._looks.news(job.id, now_s)
                 continue
             now = workspace.look_now(watched)
             if now is not None:
@@ -114,7 +113,7 @@ class JobFiles:
 
     def _watched(self, workspace: Workspace, job: JobRecord) -> Watched | None:
         attempt = job.attempt
-        if attempt is None or attempt.state is AttemptState.STARTING or not _may_write(job):
+        if attempt is None or not _may_write(job):
             return None
         return Watched(
             TaskKey(job.id, attempt.no, TaskIndex(0)),
@@ -157,8 +156,10 @@ class JobFiles:
 
 
 def _may_write(job: JobRecord) -> bool:
-    """Whether a job is told of the file: what others made is only placed."""
-    return not job.spec.offered
+    """Whether a job runs and is told of the file: what others made is only placed."""
+    attempt = job.attempt
+    runs = attempt is not None and attempt.state is not AttemptState.STARTING
+    return runs and not job.spec.offered
 
 
 async def _look(

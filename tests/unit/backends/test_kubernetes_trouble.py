@@ -11,17 +11,26 @@ from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import backend as backend_of
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes import cluster as cluster_of
-from allotment.backends.kubernetes import ends, logs, silent_nodes, stopping, tasks, watch
+from allotment.backends.kubernetes import (
+    ends,
+    hearing,
+    logs,
+    looking,
+    silent_nodes,
+    stopping,
+    tasks,
+    watch,
+)
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.kubeconfig import Access
-from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.record import Launched, Records
-from allotment.backends.kubernetes.status import may_run
+from allotment.backends.kubernetes.status import Told, may_run, report
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import Millis
-from allotment.model.reports import NodeReport, OthersReport, Seen
+from allotment.model.reports import NodeReport, OthersReport, Seen, TaskReport
 from allotment.service.ports import GangLaunch
 from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, SECRETS, KubeApi
 from tests.support.kube_world import GANG, KEY, TASK, World, a_node, until
@@ -317,6 +326,38 @@ def test_a_refusal_does_not_count_while_an_earlier_try_may_be_carried_out(
                 await backend.launch(GANG)
             monkeypatch.setattr(tasks, "LATE_S", 0)
             assert list(await backend.launch(GANG)) == [KEY]
+
+    asyncio.run(story())
+
+
+def test_a_pod_that_does_not_change_is_not_read_at_each_look(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands."""
+    looked, read = [], []
+    look_at = looking.Looking._look_at
+
+    async def counted(self: looking.Looking, key: TaskKey, record: Launched) -> None:
+        looked.append(key)
+        await look_at(self, key, record)
+
+    def heard(key: TaskKey, pod: Pod, told: Told, node: KubeNode | None) -> TaskReport | None:
+        read.append(key)
+        return report(key, pod, told, node)
+
+    monkeypatch.setattr(looking.Looking, "_look_at", counted)
+    monkeypatch.setattr(hearing, "report", heard)
+
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            world.api.run()
+            await until(lambda: world.said(Seen.RUNNING))
+            before, times = len(looked), len(read)
+            await until(lambda: len(looked) > before + 5)
+            assert len(read) == times
+            world.api.finish(3)
+            await until(world.ends)
 
     asyncio.run(story())
 

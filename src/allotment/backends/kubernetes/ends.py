@@ -68,6 +68,7 @@ class Ends:
             log.exception("an end is not told; it is looked for again", task=str(key))
         finally:
             self._tasks.ending.pop(key, None)
+            self._tasks.heard.pop(key, None)
 
     async def _finish(
         self, key: TaskKey, exit_: Exit, why: Diagnosis | None, pod: Pod | None

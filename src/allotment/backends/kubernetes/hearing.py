@@ -58,6 +58,7 @@ class Hearing:
         record = self._tasks.live.get(key)
         if record is None or key in self._tasks.ending:
             return
+        self._tasks.heard[key] = pod
         told = self._read(key, record, pod)
         if told is None:
             return

@@ -66,7 +66,8 @@ class Looking:
         if key in tasks.fenced or (pod is None and record.is_bound):
             await self._look_for(key, record)
         elif pod is not None and record.is_bound and key not in tasks.ending:
-            self._hearing.hear(key, pod)
+            if tasks.heard.get(key) is not pod:
+                self._hearing.hear(key, pod)
             if record.node in silent and not is_over(pod):
                 self._give_up(key, record, pod)
             overdue = tasks.overdue.get(key)

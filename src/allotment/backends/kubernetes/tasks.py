@@ -25,6 +25,8 @@ class Tasks:
         self.keys: dict[str, TaskKey] = {}
         """Of live tasks, by the uid of their pods."""
         self.told: dict[TaskKey, Seen] = {}
+        self.heard: dict[TaskKey, Pod] = {}
+        """How the pod of a task was when it was heard of last."""
         self.waits: dict[TaskKey, float] = {}
         """Since when a bound task has not begun."""
         self.overdue: dict[TaskKey, float] = {}
@@ -95,7 +97,7 @@ class Tasks:
         if record is not None:
             self.keys.pop(record.uid, None)
         for known in (
-            self.told, self.waits, self.overdue, self.fenced, self.gone_at, self.ending,
-            self.asked_at,
+            self.told, self.heard, self.waits, self.overdue, self.fenced, self.gone_at,
+            self.ending, self.asked_at,
         ):  # fmt: skip
             known.pop(key, None)
