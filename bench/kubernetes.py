@@ -3,7 +3,8 @@
 Needs the built programs in ~/.cache/allotment-k8s. The nodes are registered through the API
 and have no kubelets, so pods get a node and begin nothing. API server, etcd, what is measured
 and what asks for it share the machine. `NODES`, `PODS` and `TASKS` of the environment set how
-many nodes there are, how many pods of others that run, and how many tasks at a restart.
+many nodes there are, how many pods of others that run, and how many tasks at a restart;
+`PARTS` names which parts are measured, such as `PARTS=own,gangs`.
 """
 
 import asyncio
@@ -11,7 +12,10 @@ import os
 import re
 import signal
 import time
+from collections.abc import Awaitable
 from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
 
 from bench.cluster import BenchCluster, allot, percentile
 from bench.figures import Figure
@@ -36,12 +40,16 @@ PODS = int(os.environ.get("PODS", "50000"))
 TASKS = int(os.environ.get("TASKS", "6000"))
 BURST = min(2000, 4 * NODES)
 OWN = BURST // 2
+ROUNDS = 3
 GANGS = 10
 RATE, STEADY_S = 100, 20
 IDLE_S = 30
 USERS = 4
 """How many submit side by side."""
 MADE = f"/api/v1/namespaces/{HERE}/pods"
+OURS = "/api/v1/namespaces/allotment/pods"
+NEED = {"gpu": 1, "cpu": 0.1, "memory": "64MiB"}
+PARTS = os.environ.get("PARTS", "foreign,own,gangs,steady,idle,restart").split(",")
 
 
 def main() -> list[Figure]:
@@ -59,7 +67,7 @@ async def _all(folder: Path) -> list[Figure]:
                 NODES, lambda number: admin.ask("POST", "/api/v1/nodes", node(number))
             )
             _say(f"{NODES:,} nodes registered in {took:.1f} s")
-            figures = await _scheduler(folder, admin)
+            figures = await _scheduler(folder, admin) if "foreign" in PARTS else []
             service = Service(folder, kubernetes)
             try:
                 figures += await _service(service, kubernetes, admin)
@@ -85,12 +93,19 @@ async def _service(service: Service, kubernetes: Kubernetes, admin: Admin) -> li
     cluster = service.up()
     await _warm(admin, "allotment")
     figures = [Figure("first start → a pod has its place", _since(began), "s", "lower")]
-    figures += await _foreign(cluster, admin)
-    figures += await _own(service, cluster, admin)
-    figures += await _steady(admin)
-    figures += await _idle(admin)
+    if "foreign" in PARTS:
+        figures += await _foreign(cluster, admin)
+    if "own" in PARTS:
+        figures += await _own(service, kubernetes, cluster, admin)
+    if "gangs" in PARTS:
+        figures += await _gangs(service, cluster, admin)
+    if "steady" in PARTS:
+        figures += await _steady(admin)
+    if "idle" in PARTS:
+        figures += await _idle(admin)
     figures.append(Figure(f"memory, {NODES:,} nodes", cluster.rss_mib(), "MiB", "lower"))
-    figures += await _restart(service, admin)
+    if "restart" in PARTS:
+        figures += await _restart(service, admin)
     return figures
 
 
@@ -130,22 +145,82 @@ async def _warm(admin: Admin, scheduler: str) -> None:
     await admin.clear()
 
 
-async def _own(service: Service, cluster: BenchCluster, admin: Admin) -> list[Figure]:
-    """Have jobs of one pod made and bound, and gangs one by one."""
-    need = {"gpu": 1, "cpu": 0.1, "memory": "64MiB"}
-    took = await _submitted(cluster, admin, body_of("true", need), OWN, OWN)
-    await _cancelled(service, admin)
-    gang = b'{"count": 8, ' + body_of("true", need | {"gpu": 8})[1:]
+class _Cost(NamedTuple):
+    """What so many pods took: seconds, and seconds of CPU of us, and of API server and etcd."""
+
+    wall_s: float
+    own_s: float
+    server_s: float
+
+
+async def _own(
+    service: Service, kubernetes: Kubernetes, cluster: BenchCluster, admin: Admin
+) -> list[Figure]:
+    """Have jobs of one pod made and bound, by turns with a bare loop that makes such pods."""
+    bodies = {
+        "own": body_of("true", NEED),
+        "named": b'{"env": {"A": "1"}, ' + body_of("true", NEED)[1:],
+    }
+    costs: dict[str, list[_Cost]] = {"own": [], "named": [], "bare": []}
+    for number in range(ROUNDS):
+        for name, body in bodies.items():
+            made = _submitted(cluster, admin, body, OWN, OWN)
+            costs[name].append(await _cost(kubernetes, cluster, made))
+            if name == "own":
+                like = (await admin.ask("GET", f"{OURS}?limit=1"))["items"][0]
+            await _cancelled(service, admin)
+        bare = _bare(admin, like, f"bare-{number}")
+        costs["bare"].append(await _cost(kubernetes, cluster, bare))
+        await admin.clear()
+    own, named, bare = (_Cost(*map(median, zip(*each, strict=True))) for each in costs.values())
+    return [
+        Figure("own pods made and bound", OWN / own.wall_s, "/s", "higher", 350),
+        Figure("  our CPU for each", own.own_s / OWN * 1e3, "ms", "lower"),
+        Figure(
+            "  CPU of API server and etcd for each", own.server_s / OWN * 1e3, "ms", "lower"
+        ),
+        Figure("  the same pods made by a bare loop", OWN / bare.wall_s, "/s", "higher"),
+        Figure("  CPU of API server and etcd then", bare.server_s / OWN * 1e3, "ms", "lower"),
+        Figure("own pods with variables of their user", OWN / named.wall_s, "/s", "higher"),
+        Figure("  our CPU for each", named.own_s / OWN * 1e3, "ms", "lower"),
+        Figure(
+            "  CPU of API server and etcd for each", named.server_s / OWN * 1e3, "ms", "lower"
+        ),
+    ]
+
+
+async def _cost(kubernetes: Kubernetes, cluster: BenchCluster, made: Awaitable[float]) -> _Cost:
+    servers = [kubernetes.pid(name) for name in ("apiserver", "etcd")]
+    own, server = cpu_s(cluster.pid), sum(map(cpu_s, servers))
+    wall = await made
+    return _Cost(wall, cpu_s(cluster.pid) - own, sum(map(cpu_s, servers)) - server)
+
+
+async def _bare(admin: Admin, like: dict[str, Any], name: str) -> float:
+    """Make pods like one of ours, each on a node; return after how many seconds all were heard
+    of."""
+    kept = {"labels": like["metadata"]["labels"]}
+
+    def made(number: int) -> dict[str, Any]:
+        meta = {**kept, "name": f"{name}-{number}"}
+        spec = {**like["spec"], "nodeName": f"node-{number % NODES}"}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+    began = time.perf_counter()
+    await admin.each(OWN, lambda number: admin.ask("POST", OURS, made(number)))
+    return (await admin.until_bound(OWN))[-1] - began
+
+
+async def _gangs(service: Service, cluster: BenchCluster, admin: Admin) -> list[Figure]:
+    """Have gangs of eight whole nodes bound, one by one."""
+    gang = b'{"count": 8, ' + body_of("true", NEED | {"gpu": 8})[1:]
     spans: list[float] = []
     for _ in range(GANGS):
         await _submitted(cluster, admin, gang, 1, 8)
         times = sorted(admin.bound.values())
         spans.append(times[-1] - times[0])
         await _cancelled(service, admin)
-    return [
-        Figure("own pods made and bound", OWN / took, "/s", "higher", 350),
-        Figure("gang of 8 × 8 GPUs, first bind → last, worst", max(spans), "s", "lower", 1),
-    ]
+    return [Figure("gang of 8 × 8 GPUs, first bind → last, worst", max(spans), "s", "lower", 1)]
 
 
 async def _submitted(
@@ -211,7 +286,7 @@ async def _asked(admin: Admin) -> int:
     """Return how many requests of service accounts were answered; watches are not counted."""
     name = "apiserver_flowcontrol_dispatched_requests_total"
     found = re.findall(
-        rf'^{name}{{.*"service-accounts".*}} (\d+)$', await admin.metrics(), re.M
+        rf'^{name}{{.*"service-accounts".*}} (\d+)$', await admin.text("/metrics"), re.M
     )
     return sum(map(int, found))
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from allotment.backends.contact import Contact
-from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import Pod, read
 from allotment.model.errors import EngineAway
@@ -26,7 +26,7 @@ CONFIG = """\
 engines:
   k8s:
     {{type: kubernetes, kubeconfig: {kubeconfig}, image: "{image}",
-     namespaces: {{{here}: lab}}}}
+     {rule}namespaces: {{{here}: lab}}}}
 tenants: {{lab: {{queues: {{default: {{order: skip}}}}}}}}
 """
 SCHEDULER = """\
@@ -57,7 +57,10 @@ def _lacks(name: str) -> bool:
 def a_control_plane(folder: Path) -> Iterator[Kubernetes]:
     """Start etcd, API server and controllers; nodes that nobody reports for stay ready."""
     # Each node would be tainted when it is made, and the taint be lifted one by one.
-    options = ("--disable-admission-plugins=TaintNodesByCondition",)
+    options = (
+        "--disable-admission-plugins=TaintNodesByCondition",
+        "--delete-collection-workers=16",
+    )
     kubernetes = Kubernetes(folder, (), silent_s=86_400, options=options)
     try:
         kubernetes.start_all()
@@ -88,14 +91,16 @@ def a_scheduler(folder: Path) -> Iterator[int]:
 
 
 class Service:
-    """A service on such a cluster, in a process of its own."""
+    """A service on such a cluster, in a process of its own. `rule` is a further one of its
+    engine."""
 
-    def __init__(self, folder: Path, kubernetes: Kubernetes) -> None:
+    def __init__(self, folder: Path, kubernetes: Kubernetes, rule: str = "") -> None:
         self.state = folder / "state"
         self.state.mkdir()
         self._config = folder / "config.yaml"
+        rule = f"{rule}, " if rule else ""
         self._config.write_text(
-            CONFIG.format(kubeconfig=kubernetes.kubeconfig, image=IMAGE, here=HERE)
+            CONFIG.format(kubeconfig=kubernetes.kubeconfig, image=IMAGE, here=HERE, rule=rule)
         )
 
     def up(self) -> BenchCluster:
@@ -121,8 +126,12 @@ class Admin:
     async def ask(self, method: str, path: str, document: object = None) -> Any:
         return msgspec.json.decode(await self._client.ask(method, path, document))
 
-    async def metrics(self) -> str:
-        return (await self._client.ask("GET", "/metrics")).decode()
+    async def text(self, path: str) -> str:
+        """Return what is there as text; '' where it cannot be had yet."""
+        try:
+            return (await self._client.ask("GET", path)).decode()
+        except Denied:
+            return ""
 
     async def each(self, count: int, do: Callable[[int], Awaitable[object]]) -> float:
         """Do so many things, some at a time; return how long that took, in seconds."""

@@ -174,6 +174,10 @@ class Kubernetes:
         """The daemons that were started and not killed."""
         return frozenset(self._running)
 
+    def pid(self, name: str) -> int:
+        """Return the process of a daemon."""
+        return self._running[name].pid
+
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods of tasks."""
         return self.get("pods", "-n", NAMESPACE)["items"]
