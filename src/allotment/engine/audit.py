@@ -51,7 +51,9 @@ def _packed(state: State) -> list[str]:
     }
     beside = {gang.id: gang.beside for gang in gangs.values() if gang.beside is not None}
     wrong = [f"beside others run {true}, counted are {state.packed} and {beside}"]
-    wrong = [] if true == state.packed == beside else wrong
+    turned = {other: job for job, other in true.items()}
+    agree = true == state.packed == beside and turned == state.packed_with
+    wrong = [] if agree else wrong
     if len(set(true.values())) < len(true):
         wrong.append(f"more than one runs beside a gang: {true}")
     for job, other in true.items():

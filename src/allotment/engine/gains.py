@@ -41,7 +41,7 @@ def measured(state: State, report: PaceReport, now: Instant) -> Iterator[e.AnyEv
         or attempt.state is not AttemptState.RUNNING
         or attempt.shrink is not None
         or state.cluster.gangs[job.id].gauge is None
-        or job.id in state.packed.values()
+        or job.id in state.packed_with
     ):
         return  # Beside another it is not as fast as alone.
     pace = attempt.pace

@@ -136,7 +136,8 @@ class State:
         """Parts that something is said against, and that are used as before."""
         self.suspicions = Suspicions()
         self.packed: dict[JobId, JobId] = {}
-        """Gangs that run beside others, and those which have their devices."""
+        self.packed_with: dict[JobId, JobId] = {}
+        """Gangs that run beside others, with those that have the devices; and by these."""
         self.wall_ms = 0
         """How far the machine's clock is ahead of the engine's time: 0 until it is set."""
         self.clock_set_at, self.clock_set_ms = Instant(0), 0
@@ -672,6 +673,7 @@ class State:
         packing = job.attempts[-1].packing
         assert packing is not None, "it runs beside another"
         self.packed[job.id] = packing.beside
+        self.packed_with[packing.beside] = job.id
         if packing.try_ends is not None:
             self.timers.arm(packing.try_ends, job.id)
 

@@ -119,6 +119,7 @@ class Pipeline:
         self._readings: set[asyncio.Task[None]] = set()
         self._snapshot_at = engine.state.seq
         self._progress_due_s = 0.0
+        self._measuring: asyncio.Future[Mapping[NodeId, Sequence[DeviceUse]]] | None = None
 
     # ── stimuli ─────────────────────────────────────────────────────────────────────────
 
@@ -305,6 +306,8 @@ class Pipeline:
         await self.dispatcher.close()
         self.checkpoints.close()
         self.progress.close()
+        if self._measuring is not None:
+            self._measuring.cancel()
         await self.committer.idle()
         if not self.committer.trouble:
             try:
@@ -394,10 +397,13 @@ class Pipeline:
         backend = self._backend
         if Ability.MEASURES not in backend.abilities or not isinstance(backend, Measurable):
             return NO_USES
-        try:
-            return await asyncio.wait_for(backend.device_uses(), CLOSE_LOOK_S)
-        except (TimeoutError, BackendError):
-            return NO_USES
+        if self._measuring is None:
+            self._measuring = asyncio.ensure_future(backend.device_uses())
+        await asyncio.wait((self._measuring,), timeout=CLOSE_LOOK_S)
+        if not self._measuring.done():
+            return NO_USES  # A driver that does not answer is not asked once more meanwhile.
+        measured, self._measuring = self._measuring, None
+        return NO_USES if measured.exception() is not None else measured.result()
 
     async def _watch_trials(self) -> None:
         if not self.state.sweeps or self.committer.trouble:

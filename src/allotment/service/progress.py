@@ -233,10 +233,10 @@ class ProgressWatch:
         return self._compared.get(job)
 
     def _paces(self, state: State) -> Iterator[PaceReport]:
-        paired = {*state.packed, *state.packed.values()}
         for job, steps in self._steps.items():
             gang = state.cluster.gangs[job]
-            if not steps.is_new or gang.gauge is None or job in paired:
+            is_alone = job not in state.packed and job not in state.packed_with
+            if not (steps.is_new and is_alone) or gang.gauge is None:
                 continue
             steps.is_new = False
             view = steps.view() if steps.is_sure(_least_ns(state, gang)) else None
@@ -291,8 +291,7 @@ class ProgressWatch:
 def began_so(state: State, job: JobRecord) -> Instant:
     """Return since when a job runs as it does now: alone on its devices, or with another."""
     attempt = job.attempts[-1]
-    near = (other for other, beside in state.packed.items() if beside == job.id)
-    pair = state.jobs[next(near, job.id)].attempts[-1].packing
+    pair = state.jobs[state.packed_with.get(job.id, job.id)].attempts[-1].packing
     return max(attempt.running_since, pair.at) if pair is not None else attempt.running_since
 
 
