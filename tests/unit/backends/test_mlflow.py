@@ -2,6 +2,7 @@
 
 import json
 import threading
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -199,6 +200,32 @@ def test_a_server_that_always_ends_is_started_less_and_less_often(
         until(partial(has_ended, times), "its end")
     assert [each["in_s"] for each in told] == [1.0, 2.0, 4.0, 8.0]
     kept.keep(None)
+    kept.end()
+
+
+def test_it_gives_way_before_the_disk_is_full(
+    reachable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = [100]
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(server.shutil, "disk_usage", lambda _: usage(1000, 0, free[0]))
+    told: list[str] = []
+    monkeypatch.setattr(server.log, "warning", lambda _, why, **__: told.append(why))
+    program = reachable / "program"
+    program.write_text("#!/bin/sh\nexec sleep 1000\n")
+    program.chmod(0o755)
+    kept, setup = MlflowServer(reachable), MlflowSetup(port=1, program=str(program))
+    kept.keep(setup)
+    process = kept._process  # noqa: SLF001
+    assert process is not None
+    free[0] = 49
+    kept.keep(setup)
+    assert process.poll() is not None
+    kept.keep(setup)
+    assert told == ["less than 1/20 of the disk is free"]
+    free[0] = 50
+    kept.keep(setup)
+    assert kept._process is not None  # noqa: SLF001
     kept.end()
 
 

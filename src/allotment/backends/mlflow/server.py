@@ -24,6 +24,8 @@ RUNNER: Final = 2_147_459_345
 """Whom a service of root's has it run as: no account has this number, and nothing else."""
 FOLDER, LOG = "mlflow", "mlflow.log"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 300.0
+LEFT_FREE: Final = 20
+"""One part in so many of the disk is left to the service."""
 _STEADY_S: Final = 60.0
 """After so long its next start is not put off for the ends before."""
 _END_S: Final = 5.0
@@ -49,6 +51,7 @@ class MlflowServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._began = self._next = 0.0
         self._pause_s = FIRST_PAUSE_S
+        self._is_full = False
 
     def keep(self, setup: MlflowSetup | None) -> None:
         """See Tracker."""
@@ -56,7 +59,9 @@ class MlflowServer:
         if wanted != self._setup:
             self.end()
             self._setup, self._pause_s, self._next = wanted, FIRST_PAUSE_S, 0.0
-        if wanted is None or (self._process is not None and self._process.poll() is None):
+        if wanted is None or self._gives_way():
+            return
+        if self._process is not None and self._process.poll() is None:
             return
         now = self._now()
         if self._process is not None:
@@ -66,6 +71,17 @@ class MlflowServer:
             self._put_off(self._last_words() or "it ended without a word", now)
         elif now >= self._next:
             self._start(wanted, now)
+
+    def _gives_way(self) -> bool:
+        """End it while the disk is nearly full: anybody may upload files to it."""
+        disk = shutil.disk_usage(self._folder)
+        is_full = disk.free < disk.total // LEFT_FREE
+        if is_full and not self._is_full:
+            part = f"less than 1/{LEFT_FREE} of the disk is free"
+            log.warning("MLflow does not run until there is room", why=part)
+            self.end()
+        self._is_full = is_full
+        return is_full
 
     def _put_off(self, why: str, now: float) -> None:
         log.warning("MLflow does not run; it is tried again", why=why, in_s=self._pause_s)
