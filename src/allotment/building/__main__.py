@@ -68,21 +68,32 @@ def _work(asked: argparse.Namespace) -> None:
     recipe = read(text, given)
     try:
         pretend()
-        folder = shelf.folder_for(os.environ)
+    except OSError as error:
+        raise Trouble(trouble.NO_BUILDER, str(error)) from error
+    folder = shelf.folder_for(os.environ)
+    try:
         with shelf.held(folder) as lock, tempfile.TemporaryDirectory(prefix="b-") as scratch:
             near = _near((asked.name, *recipe.bases))
             buildah = Buildah(folder / "layers", Path(scratch), near, asked.disk)
             if lock.is_alone:
                 _clear(folder / "layers", buildah, asked.disk)
                 lock.share()
-            if asked.verb == "build":
-                file = Path(scratch) / asked.file.name
-                file.write_text(with_apt(text))
-                _build(asked, file, recipe.steps, buildah)
-            if asked.verb == "push" or not asked.no_push:
-                _push(asked.name, buildah, Path(scratch))
+            _carry_out(asked, text, recipe.steps, buildah, Path(scratch))
     except OSError as error:
-        raise Trouble(trouble.NO_BUILDER, str(error)) from error
+        raise Trouble(trouble.NO_FOLDER, f"{folder}: {error}") from error
+
+
+def _carry_out(
+    asked: argparse.Namespace, text: str, steps: int, buildah: Buildah, scratch: Path
+) -> None:
+    if asked.verb == "build":
+        file = scratch / asked.file.name
+        file.write_text(with_apt(text))
+        _build(asked, file, steps, buildah)
+    elif buildah.ask("inspect", "--type", "image", "--format", "{{.FromImageID}}", asked.name):
+        raise Trouble("not_here", f"{asked.name} is not among the images that you have built")
+    if asked.verb == "push" or not asked.no_push:
+        _push(asked.name, buildah, scratch)
 
 
 def _text(file: Path) -> str:
@@ -132,8 +143,6 @@ def _build(asked: argparse.Namespace, file: Path, steps: int, buildah: Buildah) 
 
 
 def _push(name: str, buildah: Buildah, scratch: Path) -> None:
-    if buildah.ask("inspect", "--type", "image", "--format", "{{.FromImageID}}", name):
-        raise Trouble("not_here", f"{name} is not among the images that you have built")
     digest = scratch / "digest"
     began = time.monotonic()
     done = buildah.run("push", *_login(), "--digestfile", str(digest), name, f"docker://{name}")

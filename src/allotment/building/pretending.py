@@ -20,6 +20,9 @@ _ALLOW: Final = 0x7FFF0000
 _SAY_YES: Final = 0x00050000
 """SCMP_ACT_ERRNO with the error 0, which is none."""
 
+_OTHER_MACHINES: Final = 2
+"""SCMP_FLTATR_ACT_BADARCH: programs for 32 bits would be killed otherwise, unasked."""
+
 
 def pretend() -> None:
     """Begin. Raises OSError where the library is not there, or the kernel refuses."""
@@ -29,11 +32,13 @@ def pretend() -> None:
     library.seccomp_rule_add.argtypes = (
         ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_uint,
     )  # fmt: skip
+    library.seccomp_attr_set.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32)
     library.seccomp_load.argtypes = library.seccomp_release.argtypes = (ctypes.c_void_p,)
     rules = library.seccomp_init(_ALLOW)
     if not rules:
         raise OSError(0, "libseccomp does not work")
     try:
+        _check(library.seccomp_attr_set(rules, _OTHER_MACHINES, _ALLOW))
         for name in CALLS:
             number = library.seccomp_syscall_resolve_name(name.encode())
             if number >= 0:  # Others are of other machines.

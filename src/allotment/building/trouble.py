@@ -23,6 +23,7 @@ _NEEDLESS: Final = (
 )
 
 NO_BUILDER: Final = "no_builder"
+NO_FOLDER: Final = "no_folder"
 TOO_LARGE: Final = "too_large"
 NOT_BUILT: Final = "not_built"
 STEP_FAILED: Final = "step_failed"
@@ -46,6 +47,10 @@ _NAMESPACE: Final = re.compile(
     r"^unshare: |^error running subprocess: |user namespaces? (?:is|are) not|uid_map"
 )
 
+_NO_OVERLAY: Final = re.compile(
+    r"overlay.{0,40} not supported|backing file system is unsupported|not support overlay"
+)
+
 
 class Trouble(Exception):
     """Nothing was built, or not pushed: a code, and the words for whoever looks."""
@@ -64,6 +69,8 @@ def of_build(lines: Sequence[str]) -> Trouble:
     said = _last(lines)
     if told := next(filter(_NAMESPACE.search, lines), ""):
         return Trouble(NO_BUILDER, told.strip())
+    if _NO_OVERLAY.search(said):
+        return Trouble(NO_FOLDER, said)
     if _ROOM.search(said):
         return Trouble("no_room", said)
     if step := _STEP.match(said):

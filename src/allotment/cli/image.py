@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from allotment.cli.image_build import build, push
+from allotment.cli.image_build import EXAMPLES, build, push
 from allotment.cli.image_login import forget, keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
@@ -34,7 +34,7 @@ image = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-image.command(context_settings=HELP)(build)
+image.command(context_settings=HELP, epilog=EXAMPLES)(build)
 image.command(context_settings=HELP)(push)
 
 

@@ -31,6 +31,13 @@ MOST_COUNTED = 100_000
 PASSED_ON = "XDG_DATA_HOME"
 """Beside what every command of `allot run` gets: it says where the layers are kept."""
 
+EXAMPLES = (
+    "\b\nExamples:\n"
+    "  allot image build -t registry.example.org/vision/torch:2.9\n"
+    "  allot image build -t registry.example.org/x:1 -f train.dockerfile --time 4h\n"
+    "  allot image build -t registry.example.org/x:1 --dry-run\n"
+    "  allot image build -t registry.example.org/x:1 --secret id=pip,src=~/.token\n"
+)
 Disk = Annotated[
     str,
     typer.Option(
@@ -110,12 +117,6 @@ def build(  # noqa: PLR0913 - one argument an option
     It is built by a job of yours: with its limits, in its tenant's quota, on the machine's
     buildah. Steps that are as they were in an earlier build are not done again. The password
     for the registry is the one of `allot image login`. Ctrl-C does not stop the job.
-
-    Examples:
-      allot image build -t registry.example.org/vision/torch:2.9
-      allot image build -t registry.example.org/x:1 -f train.dockerfile --time 4h .
-      allot image build -t registry.example.org/x:1 --dry-run
-      allot image build -t registry.example.org/x:1 --secret id=pip,src=~/.pip/token
     """
     reference = _named(name)
     folder = folder.absolute()

@@ -123,6 +123,17 @@ BUILDS: Final = (
     ),
     _pattern(
         Diagnosis(
+            "image_no_folder",
+            "The folder for its user's layers cannot be used.",
+            USER,
+            NEVER,
+            "Put it elsewhere by XDG_DATA_HOME: yours alone, on a local file system.",
+        ),
+        "no_folder",
+        "/home/ada/.local/share/allotment/images: Permission denied",
+    ),
+    _pattern(
+        Diagnosis(
             "image_no_builder",
             "The machine has no buildah, or does not let it work.",
             PLATFORM,

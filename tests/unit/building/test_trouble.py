@@ -29,6 +29,8 @@ BUILDS = [
      "dial tcp 127.0.0.1:5: connect: connection refused"),
     ('Error: building at STEP "COPY . /": storing "/x": write /x: no space left on device',
      "no_room", 'building at STEP "COPY . /": storing "/x": write /x: no space left on device'),
+    ("Error: 'overlay' is not supported over nfs at \"/h/layers/overlay\"",
+     "no_folder", "'overlay' is not supported over nfs at \"/h/layers/overlay\""),
     ("unshare: unshare failed: Operation not permitted",
      "no_builder", "unshare: unshare failed: Operation not permitted"),
     ("", "not_built", "buildah was killed"),
