@@ -80,7 +80,9 @@ def _create(state: State, command: c.CreateDataset, actor: Actor, now: Instant) 
         raise Rejected(
             Code.CONFLICT,
             f"There is a dataset {tenant}/{name} already.",
-            f"`allot data put {name} DIR` adds a version to it; or take another name.",
+            f"`allot data put {name} DIR` adds a version to it; or take another name."
+            if state.datasets[tenant, name].kind is DataKind.MANAGED
+            else "Take another name.",
         )
     if sum(1 for key in state.datasets if key[0] == tenant) >= MOST_DATASETS:
         raise Rejected(

@@ -89,8 +89,10 @@ def _connected(host: str, port: int, user: User | None) -> socket.socket:
         host, port, type=socket.SOCK_STREAM
     ):
         if not _may_be(str(address[0]), near=near):
-            where = "this machine itself" if not near else "another machine"
-            raise StoreTrouble(Kind.BROKEN, f"The address {host} leads to {where}.")
+            what = "not this machine" if near else "this machine's own, or a special one"
+            raise StoreTrouble(
+                Kind.BROKEN, f"{host} leads to the address {address[0]}, which is {what}."
+            )
         with rights_of(user):
             made = socket.socket(family, kind, protocol)
         try:

@@ -184,7 +184,8 @@ class Bucket:
             yield
         except (OSError, HTTPException, EOFError, ValueError) as error:
             self.close()
-            told = str(error)[:_SHOWN] or type(error).__name__
+            why = error.strerror if isinstance(error, OSError) else ""
+            told = (why or str(error))[:_SHOWN] or type(error).__name__
             self._failed = StoreTrouble(
                 Kind.AWAY, f"The object store {self._host} does not answer: {told}."
             )

@@ -86,7 +86,7 @@ def test_a_store_elsewhere_leads_to_nothing_here(
     for endpoint in ("https://s3.example.org", f"https://{_host(leads_to)}"):
         if endpoint.startswith("https://127.") or endpoint == "https://[::1]":
             continue  # It says that it is here.
-        with pytest.raises(StoreTrouble, match="leads to this machine itself"):
+        with pytest.raises(StoreTrouble, match="is this machine's own, or a special one"):
             connection(endpoint, None).connect()
 
 
@@ -97,7 +97,7 @@ def _host(text: str) -> str:
 def test_a_store_here_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.1", 9000))]
     monkeypatch.setattr(address.socket, "getaddrinfo", lambda *_, **__: found)
-    with pytest.raises(StoreTrouble, match="leads to another machine"):
+    with pytest.raises(StoreTrouble, match="which is not this machine"):
         connection(NEAR, None).connect()
 
 
