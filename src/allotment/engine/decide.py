@@ -315,6 +315,14 @@ def _cancel(state: State, job: JobRecord, actor: Actor, now: Instant) -> Emit:
 
 
 def _suspend(job: JobRecord) -> Emit:
+    packing = job.attempts[-1].packing if job.attempts else None
+    if packing is not None:
+        other = packing.beside
+        raise Rejected(
+            Code.WRONG_STATE,
+            f"Job {job.id} runs beside job {other} until its turn: it would go on by itself.",
+            f"To part them: `allot suspend {other}`; then job {job.id} can be suspended, too.",
+        )
     if job.state is JobState.SUSPENDED:
         return
     if job.state is not JobState.RUNNING:

@@ -14,6 +14,7 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import effects as f
 from allotment.model import events as e
+from allotment.model.errors import Rejected
 from allotment.model.events import Parted
 from allotment.model.gains import TRY_MS, beats_turns, expected_together, together
 from allotment.model.ids import JobId, NodeId
@@ -249,6 +250,21 @@ def test_it_is_told_to_stop_like_any_other() -> None:
     world.do(c.CancelJob(first))
     assert world.is_(first) is S.STOPPING
     assert world.orders(first)[-1] is f.ThawTask, "a frozen task could not end by itself"
+
+
+def test_who_wants_it_suspended_is_told_how() -> None:
+    world = Pairs()
+    first, second = world.a_pair()
+    with pytest.raises(Rejected, match=f"runs beside job {second}") as told:
+        world.do(c.SuspendJob(first))
+    assert told.value.hint.startswith(f"To part them: `allot suspend {second}`")
+    world.do(c.SuspendJob(second))
+    world.cycle()
+    assert (world.is_(first), world.partings()) == (S.RUNNING, [Parted.LEFT])
+    world.do(c.SuspendJob(first))
+    world.later(10 * SLICE)
+    assert [world.is_(job) for job in (first, second)] == [S.SUSPENDED] * 2
+    assert len(world.told(e.Packed)) == 1, "neither waits for its turn"
 
 
 def test_a_third_has_its_turn_and_the_pair_goes_on_afterwards_at_once() -> None:
