@@ -135,8 +135,10 @@ def _check(settings: Settings) -> None:
             "or never."
         )
     if settings.switch_ms >= settings.round_ms:
+        length = write_length(settings.round_ms)
         raise BadSetting(
-            "--set switch: it is shorter than a round, or no job comes to its end."
+            f"--set switch: it must be shorter than a round ({length}): "
+            "otherwise no job gets anything done."
         )
     limits = settings.queues
     if list(limits) != sorted(set(limits)) or any(limit < 1 for limit in limits):

@@ -42,7 +42,7 @@ BAD = {
     "order=Strict": "--set order=Strict: one of strict, skip, easy, conservative, policy.",
     "estimates=guess": "--set estimates=guess: one of exact, noisy, history, promised, "
     "predicted.",
-    "switch=6min": "--set switch: it is shorter than a round, or no job comes to its end.",
+    "switch=6min": "--set switch: it must be shorter than a round (6min): otherwise",
     "turns=later": "--set turns=later: one of never, at_once, rounds, policy.",
     "tasks=8": "--set tasks=8: one of node, none.",
     "promote=-1": "--set promote: it cannot be negative.",
