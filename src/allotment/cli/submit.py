@@ -98,8 +98,8 @@ def submit(  # noqa: PLR0913 - one argument an option
     your environment, its output in the file that it names. Each of its options is used,
     warned of, or refused with its line.
 
-    A PyTorchJob, TFJob, MPIJob, TrainJob, JobSet or Job of Kubernetes runs without its
-    operator.
+    A PyTorchJob, TFJob, MPIJob, TrainJob, JobSet, Framework or Job of Kubernetes runs
+    without its operator.
 
     With --code, or `code: {take: FOLDER}` in the file, a folder is taken along as it is now:
     what git ignores stays out. The job runs in a copy of it.

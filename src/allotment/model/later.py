@@ -16,7 +16,7 @@ Known = Callable[[str], str | None]
 OPENING: Final = "$(allotment."
 FILLED_IN: Final = frozenset({
     Dialect.PYTORCH_JOB, Dialect.TF_JOB, Dialect.MPI_JOB, Dialect.BATCH_JOB,
-    Dialect.TRAIN_JOB, Dialect.JOB_SET,
+    Dialect.TRAIN_JOB, Dialect.JOB_SET, Dialect.FRAMEWORK,
 })  # fmt: skip
 """The dialects in whose texts such names mean anything."""
 NAMED = re.compile(r"\$\(allotment\.([A-Za-z0-9_.-]+)\)")

@@ -188,6 +188,8 @@ class Dialect(StrEnum):
     """Kubernetes' own."""
     TRAIN_JOB = "trainjob"
     JOB_SET = "jobset"
+    FRAMEWORK = "framework"
+    """FrameworkController's."""
 
 
 MPI_SLOTS = "OMPI_MCA_orte_set_default_slots"

@@ -281,7 +281,11 @@ def _known(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> 
     if not characters_to_fill(spec):
         return None
     hosts = folders.hostfile(job.id, attempt.no)
-    given = _rendezvous(spec, attempt, index, nodes) | operator_env(job, index, nodes, hosts)
+    given = {
+        **_rendezvous(spec, attempt, index, nodes),
+        **_devices(spec, attempt, index),
+        **operator_env(job, index, nodes, hosts),
+    }
     return known_later(job, index, nodes, given)
 
 

@@ -97,6 +97,18 @@ def _job_set(job: JobRecord, index: int, nodes: Nodes, hostfile: str) -> Env:
     return {"JOB_COMPLETION_INDEX": place["task.completion-index"]}
 
 
+def _framework(job: JobRecord, index: int, nodes: Nodes, hostfile: str) -> Env:
+    spec = job.running_as
+    role, number = spec.role_of(index)
+    return {
+        "FC_FRAMEWORK_NAME": spec.name,
+        "FC_TASKROLE_NAME": role.name,
+        "FC_TASK_INDEX": str(number),
+        "FC_FRAMEWORK_ATTEMPT_ID": str(job.attempts[-1].no - 1),
+        "FC_POD_NAME": f"{spec.name}-{role.name}-{number}",
+    }
+
+
 def _train(job: JobRecord, index: int, nodes: Nodes, hostfile: str) -> Env:
     """Return what the runtime would tell a node; which one it is shows what it told all."""
     attempt, all_are_told = job.attempts[-1], dict(job.running_as.env)
@@ -143,4 +155,5 @@ MAKE: Mapping[Dialect, Callable[[JobRecord, int, Nodes, str], Env]] = {
     Dialect.BATCH_JOB: _batch,
     Dialect.TRAIN_JOB: _train,
     Dialect.JOB_SET: _job_set,
+    Dialect.FRAMEWORK: _framework,
 }

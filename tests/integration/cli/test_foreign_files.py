@@ -11,7 +11,7 @@ from tests.support.cluster import RealCluster, a_real_cluster
 EXAMPLES = Path(__file__).parents[2] / "fixtures" / "foreign"
 CONFIG = """
 nodes:
-  - {names: [n1, n2], cpu: 4, memory: 2GiB}
+  - {names: [n1, n2], cpu: 4, memory: 2GiB, gpu: {type: V100, count: 2, virtual: true}}
 tenants: {us: {}}
 """
 
@@ -62,3 +62,8 @@ def test_a_train_job_runs_by_the_runtime_in_its_file(cluster: RealCluster) -> No
         "0 of 2 at address, seed 7",
         "1 of 2 at address, seed 7",
     ]
+
+
+def test_the_tasks_of_a_framework_know_their_devices(cluster: RealCluster) -> None:
+    found = said(cluster, "framework")
+    assert found[-3:] == [f"worker {n} of hives sees devices" for n in range(3)]

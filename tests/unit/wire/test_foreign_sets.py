@@ -10,7 +10,7 @@ import pytest
 from allotment.model.errors import BadInput
 from allotment.model.later import fill
 from allotment.model.spec import Dialect
-from allotment.wire.foreign import job_set, runtime, train_job
+from allotment.wire.foreign import framework, job_set, runtime, train_job
 from allotment.wire.foreign.fields import Refused
 from allotment.wire.job import job_to_wire, read_job
 from allotment.wire.job_file import JobFile
@@ -78,7 +78,7 @@ def test_any_one_of_single_pods_can_decide() -> None:
     assert [role.completion.min_succeeded for role in lone.spec.roles] == [None, 1]
 
 
-@pytest.mark.parametrize("name", ["jobset", "trainjob", "runtime"])
+@pytest.mark.parametrize("name", ["jobset", "trainjob", "runtime", "framework"])
 def test_what_is_read_can_be_written_and_is_the_same(name: str) -> None:
     spec = example(name).spec
     written = job_to_wire(spec, redact=False)
@@ -193,6 +193,56 @@ def test_what_would_make_it_another_train_job_is_refused(
     assert "line " in str(caught.value)
 
 
+def test_a_framework_is_for_whom_hived_s_annotation_says() -> None:
+    found = example("framework")
+    spec = found.spec
+    assert (spec.tenant, spec.priority, spec.retry) == ("us", 200, 2)
+    worker, watch = spec.roles
+    assert (worker.count, worker.completion.min_failed) == (3, 2)
+    assert worker.completion.min_succeeded == 3
+    assert worker.resources.gpu_milli == 1000
+    assert watch.completion.min_succeeded is None
+    assert watch.completion.min_failed == 0
+    assert dict(spec.env) == {"SEEN": "$(allotment.NVIDIA_VISIBLE_DEVICES)"}
+    lent = example(
+        "framework", ("priority: 200", "priority: -1\n                leafCellType: K80")
+    )
+    assert lent.spec.opportunistic
+    assert lent.spec.roles[0].gpu_types == ("K80",)
+    assert example("framework", ("executionType: Start", "executionType: Create")).held
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("executionType: Start", "executionType: Stop", "must be Start or Create"),
+        ("maxRetryCount: 2", "maxRetryCount: -2", "without end"),
+        ("virtualCluster: us", "virtualCluster:", "virtualCluster: must be a text"),
+        ("leafCellNumber: 1", "leafCellNumber: x", "leafCellNumber: must be a whole number"),
+        ("      task: *task", "      task: {pod: {spec: {containers: []}}}", "must be one"),
+        ("taskNumber: 1\n", "taskNumber: 1\n      dependOn: []\n", "waits for another role"),
+        ("taskRoles:", "taskRole:", "did you mean `taskRoles`"),
+        ("name: watch\n", "name: ''\n", "has no name"),
+    ],
+)  # fmt: skip
+def test_what_would_make_it_another_framework_is_refused(
+    old: str, new: str, wrong: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        example("framework", (old, new))
+    assert wrong in str(caught.value)
+    assert "line " in str(caught.value)
+
+
+def test_roles_of_two_tenants_are_no_job() -> None:
+    text = (EXAMPLES / "framework.yaml").read_text()
+    first = text[text.index("    - name: worker") : text.index("    - name: watch")]
+    second = first.replace("- name: worker", "- name: other").replace("&task", "")
+    two = text[: text.index("    - name: watch")] + second.replace(": us\n", ": them\n")
+    with pytest.raises(BadInput, match="differs from that of the first role"):
+        read_job(two.encode(), source="two.yaml")
+
+
 def test_texts_made_anew_for_each_task_have_a_bound() -> None:
     with pytest.raises(BadInput, match="keep long scripts in a file"):
         example(
@@ -219,7 +269,7 @@ def test_a_file_of_nothing_but_odd_values_is_refused_in_words() -> None:
 def test_every_refusal_says_what_it_refuses() -> None:
     tables = [
         value
-        for module in (job_set, runtime, train_job)
+        for module in (framework, job_set, runtime, train_job)
         for value in vars(module).values()
         if isinstance(value, dict) and all(isinstance(key, str) for key in value)
     ]

@@ -75,6 +75,8 @@ class Role(msgspec.Struct):
     """Whether the job has succeeded when all of these have, whatever others do."""
     enough: int = 0
     """How many of them have to succeed for that; 0 for all."""
+    fails: int = 1
+    """How many of them have to fail for the job to fail; -1 where none does it any harm."""
     retry: int | None = None
     """How often the job is tried again when one of these failed; None: as the job says."""
 
@@ -93,6 +95,8 @@ class JobDraft(msgspec.Struct):
     most_s: int | None = None
     queued_s: int | None = None
     is_held: bool = False
+    opportunistic: bool = False
+    pin: str = ""
     array: Map = {}
 
 
@@ -234,6 +238,8 @@ def _written(draft: JobDraft, dialect: Dialect, told: Remarks) -> Map:
         "max_queue_time": f"{draft.queued_s}s" if draft.queued_s else None,
         "checkpoint": {"signal": "TERM", "grace": f"{max(grace)}s"} if grace else None,
         "labels": draft.labels or None,
+        "opportunistic": draft.opportunistic or None,
+        "pin": draft.pin or None,
         "array": draft.array or None,
         "dialect": dialect.value,
     }
@@ -258,8 +264,13 @@ def _role(role: Role) -> Map:
         parts["resources"] = role.task.resources
     if role.task.arch:
         parts["arch"] = role.task.arch
+    ends: Map = {}
     if role.decides:
-        parts["completion"] = {"min_succeeded": role.enough or role.count}
+        ends["min_succeeded"] = role.enough or role.count
+    if role.fails != 1:
+        ends["min_failed"] = "never" if role.fails < 0 else role.fails
+    if ends:
+        parts["completion"] = ends
     if role.retry is not None:
         parts["retry"] = role.retry
     return parts

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from allotment.model.errors import BadInput, Problem
 from allotment.wire.foreign.batch_job import read_batch_job
+from allotment.wire.foreign.framework import read_framework
 from allotment.wire.foreign.job_set import read_job_set
 from allotment.wire.foreign.mpi_job import read_mpi_job
 from allotment.wire.foreign.pytorch_job import read_pytorch_job
@@ -23,6 +24,7 @@ KINDS = {
     ("kubeflow.org/v2beta1", "MPIJob"): read_mpi_job,
     (VERSION, TRAIN_JOB): read_train_job,
     ("jobset.x-k8s.io/v1alpha2", "JobSet"): read_job_set,
+    ("frameworkcontroller.microsoft.com/v1", "Framework"): read_framework,
     ("batch/v1", "Job"): read_batch_job,
 }
 

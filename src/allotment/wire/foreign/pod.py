@@ -109,6 +109,7 @@ GPUS = frozenset({
     "nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe",
     "habana.ai/gaudi", "huawei.com/Ascend910", "aws.amazon.com/neuron", "google.com/tpu",
 })  # fmt: skip
+HIVED_ENABLED = "hivedscheduler.microsoft.com/pod-scheduling-enable"
 AMOUNTS = {"cpu": "cpu", "memory": "memory", "ephemeral-storage": "disk"}
 ARCH, SYSTEM, PRODUCT = "kubernetes.io/arch", "kubernetes.io/os", "nvidia.com/gpu.product"
 AMOUNT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?")
@@ -380,6 +381,8 @@ def _resources(value: Plain, place: Place, told: Remarks) -> Map:
                 (*place, "requests", name), f"is not used: a task gets its limit, {wanted}"
             )
         amount = amount_of(wanted)
+        if name == HIVED_ENABLED:
+            continue  # says that HiveD places it
         if amount is None:
             told.refuse(at, f"must be an amount, not {shown(wanted)}", "such as 500m or 16Gi")
         elif name in GPUS and (amount != int(amount) or "gpu" in found):
