@@ -19,8 +19,8 @@ from allotment.service.tracking.ports import Metric, Registered, Run, TrackerAwa
 from allotment.service.tracking.variables import ATTEMPT, JOB, SUBMITTED
 
 _API: Final = "/api/2.0/mlflow"
-_SILENCE_S: Final = 5.0
-_WHOLE_S: Final = 20.0
+_SILENCE_S: Final = 15.0
+_WHOLE_S: Final = 30.0
 _PIECE: Final = 1 << 16
 _MOST_BYTES: Final = 32 << 20
 """Of one answer."""
