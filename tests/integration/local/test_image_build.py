@@ -1,9 +1,11 @@
 """Images that jobs build: with their user's rights, in layers that are used again."""
 
+import contextlib
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -199,15 +201,27 @@ def test_a_build_that_is_killed_leaves_nothing_and_nothing_of_it_is_used(
         moment = MOMENTS[number % len(MOMENTS)]
         job = builds.detached("ann", folder, "killed:1", "--no-push")
         until(lambda job=job, moment=moment: moment in builds.output(job), f"{moment} to come")
-        builds.service.ask("POST", f"/v1/jobs/{job}:cancel")
-        builds.service.wait_for(job, "cancelled", "succeeded")
+        if number % 2:
+            _kill_all_of("ann")
+        else:
+            builds.service.ask("POST", f"/v1/jobs/{job}:cancel")
+        builds.service.wait_for(job, "cancelled", "failed", "succeeded")
         until(lambda: not _processes_of("ann"), "its processes to end")
     done = builds.build("ann", folder, "killed:1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert builds.runs("killed:1", "cat /0 /1 /2 | wc -l") == "60000\n"
     left = builds.layers("ann") / "overlay-containers/containers.json"
     assert json.loads(left.read_text() or "[]") in ([], None)
+    known = json.loads((builds.layers("ann") / "overlay-layers/layers.json").read_text())
+    folders = {path.name for path in (builds.layers("ann") / "overlay").glob("?" * 64)}
+    assert folders == {each["id"] for each in known}
     assert str(builds.layers("ann")) not in Path("/proc/self/mountinfo").read_text()
+
+
+def _kill_all_of(user: str) -> None:
+    for path in _processes_of(user):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(path.name), signal.SIGKILL)
 
 
 def _processes_of(user: str) -> list[Path]:
@@ -226,6 +240,15 @@ def test_a_build_is_bounded_in_disk_and_in_time(builds: Builds) -> None:
         "ann", "RUN dd if=/dev/urandom of=/large bs=1M count=60; sleep 60", "--disk", "40MiB"
     )
     assert (code, owner) == ("image_too_large", "user")
+    made = builds.folder("ann", "RUN dd if=/dev/urandom of=/large bs=1M count=25")
+    assert builds.build("ann", made, "large:1", "--no-push").returncode == 0
+    done = builds.build("ann", builds.folder("ann", ""), "small:1", "--disk", "40MiB")
+    assert (done.returncode, "20 MiB: removed" in done.stdout) == (0, True), done.stdout
+    name = f"{builds.registry.host}/large:1"
+    assert (
+        "no image of that name"
+        in builds.service.allot("image", "push", name, user="ann").stderr
+    )
     job = builds.detached(
         "ann", builds.folder("ann", "RUN sleep 600"), "long:1", "--time", "2s"
     )
