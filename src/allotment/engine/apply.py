@@ -460,7 +460,11 @@ def _packing_measured(state: State, record: e.Record, event: e.PackingMeasured) 
     job, attempt = _attempt(state, event)
     if attempt.packing is not None:
         attempt.packing = replace(
-            attempt.packing, gain_milli=event.gain_milli, noted_at=record.at
+            attempt.packing,
+            alone=max(attempt.packing.alone, event.rate),
+            other_alone=max(attempt.packing.other_alone, event.other_rate),
+            gain_milli=event.gain_milli,
+            noted_at=record.at,
         )
     _remember(state, job, event.beside, gained=event.kept)
 

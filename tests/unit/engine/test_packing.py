@@ -109,6 +109,7 @@ def test_what_two_gain_is_compared_with_half_of_each() -> None:
     assert beats_turns(800, 1_000, 1_700, 2_000)
     assert not beats_turns(510, 1_000, 1_040, 2_000), "no more than by chance"
     assert not beats_turns(300, 1_000, 2_000, 2_000), "one of them loses"
+    assert together(3_000, 1_000, 2_000, 2_000) == 2_000, "it could be so fast alone, too"
     assert expected_together(300, 500) == 2_000
     assert expected_together(616, 616) == 1_623, "Gandiva's RHN, of which it measured 1,460"
     assert expected_together(0, 500) == 0
@@ -211,6 +212,17 @@ def test_a_pair_is_parted_later_if_it_comes_to_lose() -> None:
     assert len(world.told(e.PackingMeasured)) == 2
     world.measured(first, 300, 300)
     assert world.partings() == [Parted.WORSE]
+
+
+def test_one_that_is_faster_than_it_was_alone_is_compared_with_that_from_then_on() -> None:
+    world = Pairs()
+    first, _ = world.a_pair()
+    world.measured(first, 3_000, 900)
+    (found,) = world.told(e.PackingMeasured)
+    assert isinstance(found, e.PackingMeasured)
+    assert found.gain_milli == 1_900
+    world.measured(first, 1_400, 600)
+    assert world.partings() == [Parted.WORSE], "1,400 of 3,000 is less than its turns give"
 
 
 def test_a_try_ends_even_if_the_jobs_tell_nothing_more() -> None:
