@@ -160,7 +160,11 @@ class Gate:
         with contextlib.suppress(OSError):
             while True:
                 near, _ = self._listening.accept()
-                far = socket.create_connection(("127.0.0.1", self._store.port))
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._store.port))
+                except OSError:
+                    near.close()
+                    continue
                 self._begin(self._forward, near, far)
                 self._begin(self._back, far, near)
 

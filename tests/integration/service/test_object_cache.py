@@ -14,6 +14,7 @@ from allotment.model import commands as c
 from allotment.model.data_use import DataUse
 from allotment.model.datasets import Dataset
 from allotment.model.errors import Code, Rejected
+from allotment.model.ids import Actor
 from allotment.rights import disk
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.view import DataNote, ObjectsNote
@@ -277,6 +278,29 @@ def test_a_removed_dataset_leaves_nothing(node: Node) -> None:
         await node.datasets.remove("words", ALICE)
         assert node.files() == 0
         assert [path.name for path in node.datasets.store.root.iterdir()] == ["new"]
+
+    run(work)
+
+
+def test_one_that_is_removed_while_it_is_looked_at_is_not_there(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        await node.register("words", 1)
+        dataset = node.of("words")
+        assert dataset.objects is not None
+        node.moto.put({f"{dataset.objects.prefix}/b": "new"})
+        wish = node.datasets.objects._wish  # pyright: ignore[reportPrivateUsage]
+
+        async def removed_too(command: c.AnyCommand, actor: Actor) -> object:
+            done = await wish(command, actor)
+            node.world.do(c.RemoveData("vision", "words", 0))
+            return done
+
+        monkeypatch.setattr(node.datasets.objects, "_wish", removed_too)
+        with pytest.raises(Rejected) as caught:
+            await node.datasets.objects.newest(dataset, ALICE)
+        assert caught.value.code is Code.DATA_MISSING
 
     run(work)
 

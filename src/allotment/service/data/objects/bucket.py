@@ -269,8 +269,11 @@ class Bucket:
 
     def _refused(self, answer: HTTPResponse, key: str, done: str) -> StoreTrouble:
         """Return what a refusal means. Of the store's words only a code is shown."""
-        data = answer.read1(_MOST_ERROR)
-        self.close()
+        try:
+            data = answer.read1(_MOST_ERROR)
+        finally:
+            answer.close()  # Where it is the last one, the connection is its own.
+            self.close()
         code, status = error_code(data), answer.status
         says = f"{self._host} says {status}" + (f" {code}" if code else "")
         what = f"s3://{self.place.bucket}/{key}" if key else str(self.place)

@@ -154,8 +154,12 @@ class Objects:
             raise no_such_data(dataset.full)
         size = sum(each.size for each in listing.objects)
         await self._wish(c.CloseVersion(*key, digest, files, size), actor)
-        closed = self._state.datasets[key]
-        return next(each for each in reversed(closed.versions) if each.digest == digest)
+        now = self._state.datasets.get(key)
+        closed = now.versions if now is not None and now.id == dataset.id else ()
+        found = [each for each in closed if each.digest == digest]
+        if not found:
+            raise no_such_data(dataset.full)  # It was removed meanwhile.
+        return found[-1]
 
     # ── putting ─────────────────────────────────────────────────────────────────────
 
