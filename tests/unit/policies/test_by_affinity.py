@@ -18,6 +18,7 @@ from allotment.model.spec import Arch, GiveWay
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 from allotment.policies.rescheduling.by_affinity import Residents, by_affinity
 from allotment.policies.rescheduling.migrating import ran_for_long
+from allotment.wiring.policies import policies as live_policies
 from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_node, a_tenant
 from tests.support.world import World
 
@@ -250,3 +251,12 @@ def test_when_a_server_is_lost_its_jobs_go_to_their_own_kind() -> None:
     world.cycle()
     world.all_start()
     assert (world.by_node(), world.on(two)) == ({1: [2], 2: [1, 1]}, 1)
+
+
+def test_the_live_service_makes_it_where_a_queue_says_so() -> None:
+    world = Affine(nodes=2)
+    world.engine = Engine(State(live_policies()))
+    world.do(c.ApplyConfig(a_config(us(8), nodes=2, devices=4)))
+    world.comes(1)
+    world.comes(2)
+    assert world.by_node() == {0: [1], 1: [2]}

@@ -147,3 +147,12 @@ def test_what_does_not_add_up_is_named_with_its_place(queues: str, words: str) -
     with pytest.raises(BadInput) as caught:
         read(queues)
     assert f"c.yaml: {words}" in str(caught.value)
+
+
+def test_in_cells_affinity_has_no_effect_and_that_is_said() -> None:
+    text = (
+        "hardware: [2 x dgx-v100 in racks of 2]\n"
+        "tenants: {a: {cells: {dgx-v100-node: 2}, queues: {default: {affinity: true}}}}\n"
+    )
+    _, warnings = read_config(text.encode(), source="c.yaml", machine=None)
+    assert any("default.affinity: has no effect" in str(each) for each in warnings)
