@@ -43,9 +43,8 @@ _AWAY: Final = re.compile(
     r"|context deadline exceeded|Temporary failure in name resolution"
 )
 _ROOM: Final = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
-_NAMESPACE: Final = re.compile(
-    r"^unshare: |^error running subprocess: |user namespaces? (?:is|are) not|uid_map"
-)
+_NAMESPACE: Final = re.compile(r"error running subprocess: (?:re)?mounting ")
+_UNSHARE: Final = "unshare: "
 
 _NO_OVERLAY: Final = re.compile(
     r"overlay.{0,40} not supported|backing file system is unsupported|not support overlay"
@@ -67,8 +66,10 @@ class Trouble(Exception):
 def of_build(lines: Sequence[str]) -> Trouble:
     """Return what kept an image from being built; `lines` are the last of buildah."""
     said = _last(lines)
-    if told := next(filter(_NAMESPACE.search, lines), ""):
-        return Trouble(NO_BUILDER, told.strip())
+    if lines[0].startswith(_UNSHARE):
+        return Trouble(NO_BUILDER, lines[0])
+    if refused := [line for line in lines if _NAMESPACE.match(line)]:
+        return Trouble(NO_BUILDER, refused[-1])
     if _NO_OVERLAY.search(said):
         return Trouble(NO_FOLDER, said)
     if _ROOM.search(said):

@@ -31,8 +31,6 @@ BUILDS = [
      "no_room", 'building at STEP "COPY . /": storing "/x": write /x: no space left on device'),
     ("Error: 'overlay' is not supported over nfs at \"/h/layers/overlay\"",
      "no_folder", "'overlay' is not supported over nfs at \"/h/layers/overlay\""),
-    ("unshare: unshare failed: Operation not permitted",
-     "no_builder", "unshare: unshare failed: Operation not permitted"),
     ("", "not_built", "buildah was killed"),
 ]  # fmt: skip
 
@@ -64,3 +62,17 @@ def test_a_push_that_failed(line: str, code: str) -> None:
 
 def test_a_line_has_a_bound() -> None:
     assert len(trouble.Trouble("not_built", "x" * 10_000).line()) == 400
+
+
+def test_a_machine_that_lets_no_user_make_namespaces() -> None:
+    line = "unshare: unshare failed: Operation not permitted"
+    assert trouble.of_build((line, "")).code == "no_builder"
+    line = "error running subprocess: remounting /dev in mount namespace read-only: no"
+    failed = 'Error: building at STEP "RUN true": exit status 1'
+    assert trouble.of_build(("STEP 2/2: RUN true", line, failed)).code == "no_builder"
+
+
+def test_what_a_step_prints_of_namespaces_is_its_own_matter() -> None:
+    lines = ("STEP 2/2: RUN x", "unshare: write uid_map failed", "user namespace is not there")
+    failed = 'Error: building at STEP "RUN x": exit status 1'
+    assert trouble.of_build((*lines, failed)).code == "step_failed"
