@@ -10,6 +10,8 @@ from typing import cast
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).parent.parent
 IN_CI = os.environ.get("CI", "").lower() in {"1", "true", "yes"}
@@ -43,6 +45,46 @@ def same_umask() -> Generator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
+
+
+LONGEST = (
+    "tests/integration/kubernetes/",
+    "tests/e2e/test_chaos_slurm.py",
+    "tests/integration/slurm/test_reservations.py",
+    "tests/e2e/test_chaos_kubernetes.py",
+    "tests/contract/backends/",
+    "tests/integration/service/test_growth.py",
+    "tests/integration/slurm/",
+    "tests/e2e/",
+    "tests/integration/",
+    "tests/property/",
+    "tests/golden/",
+)
+"""What begins first where several workers share the tests: it takes long, and mostly waits."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that at the end no worker has much left."""
+    last = len(LONGEST)
+    items.sort(
+        key=lambda item: next(
+            (place for place, path in enumerate(LONGEST) if item.nodeid.startswith(path)), last
+        )
+    )
+
+
+class ByFile(LoadScopeScheduling):
+    """Deals out whole files, so that each starts its service once.
+
+    All tests on Kubernetes are one part: a cluster takes long to start.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return LONGEST[0] if nodeid.startswith(LONGEST[0]) else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return ByFile(config, log)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -157,8 +157,7 @@ class OverRest(OnSlurm):
         rest = f'{{url: "{url}", token: {self.slurm.token}}}'
         engine = f"engines: {{gpus: {{type: slurm, partition: main, rest: {rest}}}}}\n"
         self.config.write_text(engine + CONFIG)
-        done = self.start("--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.until_up(self.start("--config", str(self.config)))
 
 
 class Held(OnSlurm):

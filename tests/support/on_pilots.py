@@ -31,8 +31,9 @@ class Piloted(RealCluster):
         return super().allot(*words, env=env, **kwargs)
 
     def up(self) -> None:
-        done = self.allot("up", "--slurm", "main", "--pilot", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.until_up(
+            self.allot("up", "--slurm", "main", "--pilot", "--config", str(self.config))
+        )
 
     def nodes(self) -> dict[str, str]:
         return {node["name"]: node["state"] for node in self.get("/v1/nodes")}

@@ -32,8 +32,7 @@ class OnSlurm(RealCluster):
         return self.allot("up", *words, env={"SLURM_CONF": str(self.slurm.conf)})
 
     def up(self) -> None:
-        done = self.start("--slurm", "main", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.until_up(self.start("--slurm", "main", "--config", str(self.config)))
 
     def clear(self) -> None:
         """End all jobs, ours and Slurm's, and have every node take jobs."""

@@ -276,7 +276,7 @@ class Slurm:
             if time.monotonic() > until:
                 log = self.folder / "slurmctld.log"
                 raise TimeoutError(log.read_text()[-2000:] if log.exists() else "no slurmctld")
-            time.sleep(0.05)
+            time.sleep(0.1)
 
     def _start(self, name: str, *words: str) -> None:
         with (self.folder / f"{name}.out").open("ab") as out:

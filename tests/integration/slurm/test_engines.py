@@ -36,8 +36,7 @@ class Mixed(OnSlurm):
         self.config.write_text(config)
 
     def up(self) -> None:
-        done = self.start("--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.until_up(self.start("--config", str(self.config)))
 
     def nodes_of(self, job: int) -> list[str]:
         return [task["node"] for task in self.job(job)["attempts"][-1]["tasks"]]

@@ -34,8 +34,7 @@ class OwnDisks(Piloted):
     """A service that sees no disk of its nodes."""
 
     def up(self) -> None:
-        done = self.allot("up", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.until_up(self.allot("up", "--config", str(self.config)))
 
     def fetched(self, job: int, path: str, attempt: int = 1) -> bytes:
         """Return a file that a job left, as the API gives it."""
