@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,10 +13,6 @@ import msgspec
 import structlog
 
 from allotment.api.accounts import actor_of
-from allotment.api.app import behind_guard, create_app
-from allotment.api.guard import Rules
-from allotment.api.http_stats import HttpStats
-from allotment.api.server import ApiServer
 from allotment.api.state_folder import (
     Posted,
     listen_tcp,
@@ -25,10 +22,14 @@ from allotment.api.state_folder import (
     take_down,
     token_in,
 )
-from allotment.api.tidying import tidy
 from allotment.service.service import Service
 
 log = structlog.get_logger("allot.api")
+
+
+def fetch() -> None:
+    """Import what answers requests: a quarter of a start, for a thread while that waits."""
+    import_module("allotment.api.app")
 
 
 class Listening:
@@ -77,6 +78,12 @@ class Listening:
 
     async def serve(self, service: Service, version: str, ready: Callable[[], None]) -> None:
         """Answer requests until stopped. `ready` is called once, before the first."""
+        from allotment.api.app import behind_guard, create_app  # noqa: PLC0415 - see `fetch`
+        from allotment.api.guard import Rules  # noqa: PLC0415
+        from allotment.api.http_stats import HttpStats  # noqa: PLC0415
+        from allotment.api.server import ApiServer  # noqa: PLC0415
+        from allotment.api.tidying import tidy  # noqa: PLC0415
+
         stats = HttpStats()
         app = create_app(service, lambda: server.stop(), stats)
         rules = Rules(actor_of(os.geteuid()), self._token, self._port)

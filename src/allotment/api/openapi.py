@@ -50,21 +50,28 @@ class Returns(Response):
 
 
 class Described(Schema):
-    """The schema of a shape, with references to those it is made of; and the shape itself."""
+    """The place for the schema of a shape: empty until somebody asks for the description.
+
+    Every start of a service makes the routes, and few are asked for it.
+    """
 
     def __init__(self, shape: Any) -> None:
-        (schema,), _ = _schemas((shape,))
-        super().__init__(schema)
+        super().__init__()
         self.shape = shape
 
+    def fill(self) -> None:
+        """Put in the schema, with references to the shapes that it is made of."""
+        (schema,), _ = _schemas((self.shape,))
+        self.update(schema)
 
-def _named(part: object) -> Iterator[Any]:
+
+def _described(part: object) -> Iterator[Described]:
     """Yield the shapes that a description names, at any depth."""
     if isinstance(part, Described):
-        yield part.shape
+        yield part
     elif isinstance(part, dict):
         for inner in cast("Schema", part).values():
-            yield from _named(inner)
+            yield from _described(inner)
 
 
 def _parts(routes: Sequence[BaseRoute]) -> Schema:
@@ -114,6 +121,16 @@ PROBLEM: dict[int | str, Schema] = {
 
 def describe(app: FastAPI, routers: Sequence[APIRouter]) -> Schema:
     """Return the whole description of an API whose routes are those of `routers`."""
+    unrouted = {
+        "/v1/jobs": {"post": _submission()},
+        "/v1/code:send": {"post": _sending()},
+        "/v1/data/{tenant}/{name}:send": {"post": _sending_data()},
+        "/v1/jobs/{ref}/exec": {"get": _terminal()},
+    }
+    routes = [route for router in routers for route in router.routes]
+    named = [one for part in (_parts(routes), unrouted, PROBLEM) for one in _described(part)]
+    for one in named:
+        one.fill()
     found = get_openapi(
         title="Allotment",
         version="1",
@@ -121,21 +138,13 @@ def describe(app: FastAPI, routers: Sequence[APIRouter]) -> Schema:
         description=DESCRIPTION,
         routes=app.routes,
     )
-    unrouted = {
-        "/v1/jobs": {"post": _submission()},
-        "/v1/code:send": {"post": _sending()},
-        "/v1/data/{tenant}/{name}:send": {"post": _sending_data()},
-        "/v1/jobs/{ref}/exec": {"get": _terminal()},
-    }
     for path, operations in unrouted.items():
         found["paths"].setdefault(path, {}).update(operations)
     for path in found["paths"].values():
         for operation in path.values():
             operation["responses"].update(copy.deepcopy(PROBLEM))
             operation["responses"].pop("422", None)
-    routes = [route for router in routers for route in router.routes]
-    named = [shape for part in (_parts(routes), unrouted, PROBLEM) for shape in _named(part)]
-    _, ours = _schemas([*named, *IN_WORDS])
+    _, ours = _schemas([*(one.shape for one in named), *IN_WORDS])
     schemas = found.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)

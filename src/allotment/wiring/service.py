@@ -403,14 +403,16 @@ def _broken(error: Exception, folder: Path) -> InvariantViolated:
 
 
 async def _live(options: Options, lock: FolderLock) -> None:
-    from allotment.api.listening import Listening  # noqa: PLC0415
+    from allotment.api.listening import Listening, fetch  # noqa: PLC0415
     from allotment.api.process import calm  # noqa: PLC0415
 
     with Listening(options.folder, options.port, options.ready_fd) as listening:
         opened = build(options, lock)
         service = opened.service
         try:
-            await _start(opened)
+            fetched = asyncio.ensure_future(asyncio.to_thread(fetch))
+            await _start(opened)  # It waits for the launcher, which is another process.
+            await fetched
             await listening.serve(service, __version__, calm)
         finally:
             await service.stop()
