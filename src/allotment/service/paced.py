@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 import urllib.request
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, cast
 
 PATIENCE_S: Final = 20.0
@@ -15,6 +15,11 @@ GRACE_S: Final = 30.0
 """How long what comes may lag behind the least pace."""
 LEAST_PACE: Final = 32 << 10
 """Bytes a second."""
+MOST_HEADS: Final = 8
+"""Answers that only say that an answer follows (100 Continue), and that answer."""
+MOST_TRAILERS: Final = 100
+"""Lines after what was asked for."""
+_LONGEST_LINE: Final = 64 << 10
 
 
 class _Paced(io.RawIOBase):
@@ -51,6 +56,21 @@ class _Response(HTTPResponse):
         super().__init__(sock, *args, **kwargs)
         raw = self.fp.detach()
         self.fp = io.BufferedReader(_Paced(raw, sock))
+        self._heads = 0
+
+    # The library reads on for as long as these come, within one call.
+
+    def _read_status(self) -> tuple[str, int, str]:
+        self._heads += 1
+        if self._heads > MOST_HEADS:
+            raise HTTPException("it only says that an answer follows")
+        return cast("tuple[str, int, str]", cast("Any", super())._read_status())  # noqa: SLF001
+
+    def _read_and_discard_trailer(self) -> None:
+        for _ in range(MOST_TRAILERS):
+            if self.fp.readline(_LONGEST_LINE) in {b"\r\n", b"\n", b""}:
+                return
+        raise HTTPException("what follows its answer has no end")
 
 
 class PlainConnection(HTTPConnection):

@@ -1,9 +1,9 @@
 """Where an object store may be, and connections to it that lead nowhere else.
 
 A store is reached with TLS; without it only on this machine, and only where its address says
-so. One elsewhere leads to no address of this machine, whatever its name means by the time it is
-asked. The connection is made with its user's rights: rules of the host that let only some
-users out of it hold for the service, too.
+so. One elsewhere leads to no address of loopback, and to no special one, whatever its name
+means by the time it is asked. The connection is made with its user's rights: rules of the host
+that let only some users out of it hold for the service, too.
 """
 
 import ipaddress
@@ -21,6 +21,8 @@ from allotment.service.paced import PATIENCE_S, PlainConnection, SecureConnectio
 
 _LONGEST: Final = 512
 _LAST_PORT: Final = 65535
+_MOST_TRIED: Final = 4
+"""Addresses of one name: it could have thousands, none of which answers."""
 _OF_CLOUDS: Final = ipaddress.ip_network("fd00:ec2::/32")
 """Where a machine of Amazon's asks for its own keys, besides 169.254.169.254."""
 _HOST: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9a-fA-F:.]+\]")
@@ -85,9 +87,8 @@ def _tls() -> ssl.SSLContext:
 def _connected(host: str, port: int, user: User | None) -> socket.socket:
     """Connect to the first address of a host that answers. Raises OSError, StoreTrouble."""
     near, failed = is_near(host), OSError("it has no address")
-    for family, kind, protocol, _, address in socket.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found[:_MOST_TRIED]:
         if not _may_be(str(address[0]), near=near):
             what = "not this machine" if near else "this machine's own, or a special one"
             raise StoreTrouble(

@@ -282,14 +282,17 @@ class Objects:
         """Remove versions until it is enough, those used least recently first."""
         if await self._on_disk(is_enough):
             return True
+        used: set[Version] | None = None
         for version in await self._on_disk(self.cache.by_use):
             # From here until it is away no job can begin: whatever has an attempt is seen.
-            if version in self._in_use() or self._is_looked_at(version):
+            used = self._in_use() if used is None else used
+            if version in used or self._is_looked_at(version):
                 continue
             gone = self.cache.take_away(version)
             if gone is None:
                 continue
             await self._on_disk(partial(self.cache.free, version, gone, self._needed(version)))
+            used = None  # Jobs may have begun meanwhile.
             if await self._on_disk(is_enough):
                 return True
         return False

@@ -141,6 +141,29 @@ def test_a_list_of_nothing_without_end_ends(server: Server) -> None:
         listed(bucket)
 
 
+def test_an_answer_that_only_announces_itself_is_not_waited_for(server: Server) -> None:
+    def announced(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+        says(PAGE)(request)
+
+    assert "it only says that an answer follows" in str(
+        trouble(lambda: listed(server.bucket(announced)))
+    )
+
+
+def test_what_follows_an_answer_has_a_bound(server: Server) -> None:
+    def trailed(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Transfer-Encoding", "chunked")
+        request.end_headers()
+        request.wfile.write(b"%x\r\n%s\r\n0\r\n" % (len(PAGE), PAGE))
+        request.wfile.write(b"a: b\r\n" * 1000 + b"\r\n")
+
+    assert "what follows its answer has no end" in str(
+        trouble(lambda: listed(server.bucket(trailed)))
+    )
+
+
 def test_objects_that_are_too_large_are_not_fetched(server: Server) -> None:
     bucket = server.bucket(says(a_page(("bert/a", str(1 << 40), "e"))))
     assert trouble(lambda: listed(bucket)).kind is Kind.TOO_LARGE

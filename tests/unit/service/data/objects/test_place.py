@@ -101,6 +101,22 @@ def test_a_store_here_leads_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> Non
         connection(NEAR, None).connect()
 
 
+def test_of_a_name_with_many_addresses_few_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as shut:
+        closed = shut.getsockname()
+    with socket.create_server(("127.0.0.1", 0)) as open_one:
+        there = open_one.getsockname()
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", to) for to in [closed] * 4]
+        monkeypatch.setattr(address.socket, "getaddrinfo", lambda *_, **__: found)
+        found[-1] = (socket.AF_INET, socket.SOCK_STREAM, 6, "", there)
+        made = connection(NEAR, None)
+        made.connect()
+        made.close()
+        found.insert(0, found[0])
+        with pytest.raises(ConnectionRefusedError):
+            connection(NEAR, None).connect()
+
+
 # ── keys ────────────────────────────────────────────────────────────────────────────────
 
 
