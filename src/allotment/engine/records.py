@@ -170,6 +170,12 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
         return None
 
     @property
+    def has_to_save(self) -> bool:
+        """Whether its outputs are to be saved, and it is not known yet what became of them."""
+        is_over = self.state is JobState.SUCCEEDED
+        return bool(self.spec.save) and is_over and not (self.saved or self.unsaved)
+
+    @property
     def running_as(self) -> JobSpec:
         """The job with as many tasks as its newest attempt has, surplus that stops left out."""
         return self.spec.sized(self.attempts[-1].staying)

@@ -23,6 +23,7 @@ from allotment.service.workspace import FileBelow, Left
 MOST_NAMES = 400_000
 """How many names one listing reads, files or not, before it is called incomplete."""
 
+_GONE = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY
 _FILE = os.O_RDONLY | os.O_NONBLOCK
 
@@ -72,7 +73,8 @@ def _opened(left: Left) -> Generator[int | None]:
 def files_below(top: int, most: int) -> tuple[list[FileBelow], bool]:
     """Return at most so many regular files below a folder, in order; and whether these are all.
 
-    In each folder the files come before those of its folders. Files may come and go meanwhile.
+    In each folder the files come before those of its folders. Files may come and go meanwhile;
+    a folder that may not be read is one of which something is missing.
     """
     found: list[FileBelow] = []
     folders, names_left, is_all = [""], MOST_NAMES, True
@@ -84,7 +86,7 @@ def files_below(top: int, most: int) -> tuple[list[FileBelow], bool]:
         try:
             fd = paths.open_below(top, where or ".", _FOLDER)
         except OSError as error:
-            is_all &= error.errno != errno.ENAMETOOLONG
+            is_all &= error.errno in _GONE
             continue
         try:
             files, below, is_whole = _names_in(fd, names_left)

@@ -356,7 +356,11 @@ class Pipeline:
 
     def _archive(self) -> None:
         """Let the oldest finished jobs go to the store's keeping."""
-        leaving = self.engine.archive(self.clock.now())
+        jobs = self.state.jobs
+        # Who saves outputs looks for the job in the state.
+        leaving = [
+            job for job in self.engine.archive(self.clock.now()) if not jobs[job].has_to_save
+        ]
         if not leaving:
             return
         archived = [archive_of(self.engine, job) for job in leaving]

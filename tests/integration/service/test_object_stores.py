@@ -169,12 +169,12 @@ def test_a_refusal_says_whose_matter_it_is(service: WithUsers, rclone: Rclone) -
 # ── outputs ─────────────────────────────────────────────────────────────────────────────
 
 
-def saving(service: WithUsers, prefix: str, command: str) -> int:
-    """Submit a job of ann's whose outputs go to a dataset; give its number."""
+def saving(service: WithUsers, prefix: str, command: str, user: str = "ann") -> int:
+    """Submit a job whose outputs go to a dataset; give its number."""
     small = {"cpu": 0.1, "memory": "64MiB"}
-    spec = {"name": "s", "tenant": "ann", "command": f"cd $ALLOT_OUTPUT_DIR; {command}",
+    spec = {"name": "s", "tenant": user, "command": f"cd $ALLOT_OUTPUT_DIR; {command}",
             "resources": small, "save": prefix}  # fmt: skip
-    status, answer = service.ask_as("ann", "POST", "/v1/jobs", spec)
+    status, answer = service.ask_as(user, "POST", "/v1/jobs", spec)
     assert status == 201, answer
     return answer["id"]
 
@@ -196,18 +196,20 @@ def test_outputs_are_put_to_a_store(
 ) -> None:
     store = request.getfixturevalue(kind)
     name = f"results-{kind}"
-    store.put({f"{name}/before": "x", f"{name}/allot-job-999/part": "half"})
+    store.put({f"{name}/before": "x", f"{name}/allot-job-999-0a1b2c3d/part": "half"})
     create(service, store, name)
     script = "mkdir 'a b'; head -c 3000000 /dev/urandom >'a b/c+d'; : >empty; sha256sum a*/*"
     job = saving(service, name, script)
     assert saved(service, job) == f"ann/{name}@2"
     digest = Job(service, job).output.split()[0]
-    show = f"cd /data/r; find . -type f | sort; sha256sum allot-job-{job}/a*/*"
+    show = f"cd /data/r; find . -type f | sort; sha256sum allot-job-{job}-*/a*/*"
     lines = job_of(service, "ann", {name: "/data/r"}, show).output.splitlines()
+    folder = lines[0].split("/")[1]
+    assert folder.startswith(f"allot-job-{job}-")
     assert lines[:-1] == [
-        f"./allot-job-{job}/.allot-complete.json",
-        f"./allot-job-{job}/a b/c+d",
-        f"./allot-job-{job}/empty",
+        f"./{folder}/.allot-complete.json",
+        f"./{folder}/a b/c+d",
+        f"./{folder}/empty",
         "./before",
     ]
     assert lines[-1].split()[0] == digest
@@ -223,13 +225,14 @@ def test_outputs_of_which_a_part_is_missing_are_not_there(
         as_user(service, "ann", "create", "parts", "--s3", place, "--endpoint", gate.endpoint)
         gate.shut()
         job = saving(service, "parts", "echo 1 >a; echo 2 >b")
-        folder = rclone.folder / "objects" / place.removeprefix("s3://") / f"allot-job-{job}"
-        until((folder / "a").exists, "a part of the outputs")
+        above = rclone.folder / "objects" / place.removeprefix("s3://")
+        until(lambda: any(above.glob(f"allot-job-{job}-*/a")), "a part of the outputs")
+        (folder,) = above.glob(f"allot-job-{job}-*")
         service.kill()
         bucket = Bucket(rclone.place("parts"), KEY, None)
         found = bucket.objects(100, 1 << 30)
         bucket.close()
-        assert f"parts/allot-job-{job}/a" in [each.path for each in found]
+        assert f"parts/{folder.name}/a" in [each.path for each in found]
         listing = listing_of(found, rclone.place("parts"))
         assert [each.path for each in listing.objects] == ["before"]
         gate.open()
@@ -237,6 +240,37 @@ def test_outputs_of_which_a_part_is_missing_are_not_there(
         assert saved(service, job) == "ann/parts@2"
         names = sorted(path.name for path in folder.iterdir())
         assert names == [".allot-complete.json", "a", "b"]
+    finally:
+        gate.close()
+
+
+def test_what_would_look_like_the_list_of_outputs_is_not_put(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    rclone.put({"marked/before": "x"})
+    create(service, rclone, "marked")
+    told = saved(service, saving(service, "marked", "echo 1 >.allot-complete.json; echo 2 >z"))
+    assert ".allot-complete.json is what the list of them is called" in told
+    assert not list((rclone.folder / "objects" / BUCKET / "marked").glob("allot-job-*"))
+
+
+def test_who_lost_the_right_meanwhile_puts_nothing_more(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    rclone.put({"lent/before": "x"})
+    gate = Gate(rclone, 1 << 40)
+    try:
+        place = f"s3://{BUCKET}/lent"
+        as_user(service, "ann", "create", "lent", "--s3", place, "--endpoint", gate.endpoint)
+        as_user(service, "ann", "grant", "lent", "user:ben", "--write")
+        gate.shut()
+        job = saving(service, "ann/lent", "echo 1 >a; echo 2 >b", "ben")
+        above = rclone.folder / "objects" / BUCKET / "lent"
+        until(lambda: any(above.glob("allot-job-*/a")), "a part of the outputs")
+        as_user(service, "ann", "revoke", "lent", "user:ben")
+        gate.open()
+        assert "There is no dataset ann/lent" in saved(service, job)
+        assert [path.name for path in above.glob("allot-job-*/*")] == ["a"]
     finally:
         gate.close()
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.service.test_data import as_user, job_of
 from tests.support.cluster import until
-from tests.support.registry import Job, WithUsers, a_service
+from tests.support.registry import CONFIG, Job, WithUsers, a_service
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -21,7 +21,10 @@ pytestmark = [
 def service() -> Iterator[WithUsers]:
     with tempfile.TemporaryDirectory(prefix="allot-") as name:
         Path(name).chmod(0o755)
-        with a_service(Path(name)) as made:
+        # A job leaves memory as soon as it may: not before its outputs are saved.
+        with a_service(
+            Path(name), CONFIG.replace("limits: {", "limits: {keep_finished: 1, ")
+        ) as made:
             made.allot("ps")  # The users' homes are made.
             yield made
 
@@ -72,6 +75,13 @@ def test_outputs_are_the_next_version(service: WithUsers) -> None:
     assert more.view["saved"] == "ann/results@2"
 
 
+def test_jobs_that_leave_memory_soon_are_saved(service: WithUsers) -> None:
+    as_user(service, "ann", "create", "many")
+    jobs = [submitted(service, "many", f"echo {n} >$ALLOT_OUTPUT_DIR/a") for n in range(3)]
+    saved = {settled(service, job).view["saved"] for job in jobs}
+    assert saved == {"ann/many@1", "ann/many@2", "ann/many@3"}
+
+
 def test_only_what_succeeded_is_saved(service: WithUsers) -> None:
     as_user(service, "ann", "create", "failures")
     job = submitted(service, "failures", "echo 1 >$ALLOT_OUTPUT_DIR/a; false")
@@ -81,6 +91,23 @@ def test_only_what_succeeded_is_saved(service: WithUsers) -> None:
     assert not is_settled(service, job)
     shown = as_user(service, "ann", "show", "failures")
     assert "@1" not in shown
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("touch a; touch $(printf 'b\\377')", r"The name of 'b\udcff' is no UTF-8."),
+        ("touch a; mkdir -p b/c; touch b/c/d; chmod 0 b/c", "not all folders can be read"),
+        ("d=.; for n in $(seq 70); do d=$d/d; done; mkdir -p $d; touch $d/a",
+         "They cannot all be files"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_saved_as_a_whole_is_not_saved(
+    service: WithUsers, script: str, said: str
+) -> None:
+    as_user(service, "ann", "create", f"odd{len(said)}")
+    job = submitted(service, f"odd{len(said)}", f"cd $ALLOT_OUTPUT_DIR; {script}")
+    assert said in settled(service, job).view["unsaved"]
 
 
 def test_who_may_not_add_a_version_is_refused_at_once(service: WithUsers) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import os
 import stat
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from functools import partial
 from typing import Final
@@ -21,15 +22,20 @@ from allotment.model import commands as c
 from allotment.model.datasets import DataKind, Dataset
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
-from allotment.model.lifecycle import JobState
-from allotment.model.quantity import show_bytes
+from allotment.model.quantity import WallTime, show_bytes
 from allotment.rights import paths
 from allotment.rights.disk import is_too_full
 from allotment.rights.user import rights_of
-from allotment.service.content.manifest import FileEntry, written
+from allotment.service.content.manifest import (
+    BadManifest,
+    FileEntry,
+    digest_of,
+    read,
+    written,
+)
 from allotment.service.content.receiving import UNSAID, Receiving
 from allotment.service.data.datasets import Datasets
-from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.listing import COMPLETE, folder_of
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.files import files_below
@@ -47,6 +53,7 @@ SAVING_S: Final = 4 * 3600.0
 MOST_SENT: Final = 5 << 30
 """Bytes of one object that stores take in one request."""
 _PIECE: Final = 1 << 20
+_NO_DIGEST: Final = "0" * 64
 _PASSING: Final = {Code.UNAVAILABLE, Code.UNCERTAIN, Code.CONFLICT}
 Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
@@ -66,8 +73,7 @@ class Saving:
     async def look(self) -> None:
         """Begin with the outputs of jobs that have succeeded since."""
         for job in self._state.jobs.values():
-            is_done = job.state is JobState.SUCCEEDED and not (job.saved or job.unsaved)
-            if job.spec.save and is_done and job.id not in self._tasks:
+            if job.has_to_save and job.id not in self._tasks:
                 task = asyncio.create_task(self._save(job))
                 self._tasks[job.id] = task
                 task.add_done_callback(lambda _, job=job.id: self._tasks.pop(job))
@@ -89,8 +95,6 @@ class Saving:
         except Exception as error:
             log.exception("outputs could not be saved", job=job.id)
             why = f"a bug in Allotment: {error!r}"
-        if job.id not in self._state.jobs:
-            return  # It is in the archive by now.
         try:
             await self._wish(c.NoteOutputs(job.id, saved, why), SYSTEM)
         except Rejected as refusal:
@@ -122,6 +126,9 @@ class Saving:
             raise Rejected(Code.UNAVAILABLE, f"{error}.") from error
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
+        except Stopped:
+            names.find_to_write(names.reference(name), job.owner)
+            raise Rejected(Code.UNAVAILABLE, "They were not saved in time.") from None
         except TimeoutError:
             raise Rejected(
                 Code.UNAVAILABLE, f"They were not saved in {SAVING_S / 3600:.0f} h."
@@ -142,27 +149,38 @@ class Saving:
             files = await self._threads.run(job.owner.user, work, SAVING_S)
         finally:
             receiving.close()
-        done = await self._datasets.put(name, written(files), job.owner)
+        data = written(files)
+        names = self._datasets.names
+        dataset = names.find_to_write(names.reference(name), job.owner)
+        ended = self._state.wall(job.finished_at)
+        if number := made_before(dataset, digest_of(data), job.owner.user, ended):
+            return f"{name}@{number}"
+        done = await self._datasets.put(name, data, job.owner)
         if done.version is None:
             raise Rejected(Code.CONFLICT, "Files of the dataset went while they were saved.")
         return f"{name}@{done.version.number}"
 
     async def _put_to_store(self, job: JobRecord, dataset: Dataset, account: Account) -> str:
         """Put outputs to an object store; what is read of it counts them when all are there."""
-        running = asyncio.current_task()
-        objects = self._datasets.objects
-        bucket = await objects.writer(
-            dataset, lambda: running is None or not (running.cancelling() or running.done())
-        )
-        prefix = bucket.place.prefix
-        below = f"{prefix}/{folder_of(job.id)}" if prefix else folder_of(job.id)
+        running, end = asyncio.current_task(), time.monotonic() + SAVING_S
+        objects, names = self._datasets.objects, self._datasets.names
+
+        def goes_on() -> bool:
+            if time.monotonic() > end or running is None or running.cancelling():
+                return False
+            now = self._state.datasets.get((dataset.tenant, dataset.name))
+            return now is not None and now.id == dataset.id and names.may_write(now, job.owner)
+
+        bucket = await objects.writer(dataset, goes_on)
+        prefix, folder = bucket.place.prefix, folder_of(job.id, dataset.id)
+        below = f"{prefix}/{folder}" if prefix else folder
 
         def take(top: int, path: str) -> FileEntry:
             return _sent(top, path, account, bucket, f"{below}/{path}")
 
         def work() -> None:
             try:
-                files = self._each(self._folder(job), account, take)
+                files = self._each(self._folder(job), account, take, f"{folder}/")
                 data = written(files)
                 digest = hashlib.sha256(data).hexdigest()
                 bucket.put(f"{below}/{COMPLETE}", len(data), digest, lambda: iter([data]))
@@ -177,25 +195,37 @@ class Saving:
         return self._folders.output(job.id, job.spec, job.attempts[-1].no)
 
     def _each(
-        self, folder: str, account: Account, take: Callable[[int, str], FileEntry]
+        self,
+        folder: str,
+        account: Account,
+        take: Callable[[int, str], FileEntry],
+        below: str = "",
     ) -> list[FileEntry]:
-        """Have each file below a folder taken; return the list of them."""
+        """Have each file below a folder taken; return the list of them.
+
+        They come `below` a folder of the dataset, where that is said.
+        """
+        nothing = Rejected(Code.NOT_FOUND, "There is no file in its output folder.")
         most = self._state.config.limits.data_files
         try:
             with rights_of(account.identity):
                 top = paths.resolve(folder)
-                found, is_all = files_below(top, most)
         except FileNotFoundError:
-            found, is_all, top = [], True, -1
+            raise nothing from None
         try:
-            if not found:
-                raise Rejected(Code.NOT_FOUND, "There is no file in its output folder.")
+            with rights_of(account.identity):
+                found, is_all = files_below(top, most)
             if not is_all:
-                raise Rejected(Code.TOO_LARGE, f"They are more than {most:,} files.")
+                raise Rejected(
+                    Code.TOO_LARGE,
+                    f"They are more than {most:,} files, or not all folders can be read.",
+                )
+            if not found:
+                raise nothing
+            _check_names([f"{below}{each.path}" for each in found], below)
             return [take(top, each.path) for each in found]
         finally:
-            if top >= 0:
-                os.close(top)
+            os.close(top)
 
     def _kept(self, top: int, path: str, account: Account, receiving: Receiving) -> FileEntry:
         """Put a file into the store of datasets."""
@@ -208,6 +238,41 @@ class Saving:
             if not receiving.is_whole:
                 raise _changed(path)
             return _entry(path, state, receiving.digests[-1])
+
+
+def made_before(dataset: Dataset, digest: str, user: str, ended: WallTime) -> int:
+    """Return the version that a user's outputs became already, if a service that was killed
+    made it and did not say so; else 0. `ended` is when the job did.
+
+    Versions of other jobs may have come since, so it need not be the newest.
+    """
+    for each in dataset.versions:
+        if each.digest == digest and each.user == user and each.closed_at >= ended:
+            return each.number
+    return 0
+
+
+def _check_names(names: list[str], below: str) -> None:
+    """Raise Rejected where files cannot be in a version: before anything is kept of them.
+
+    Else jobs could not use any version that has them.
+    """
+    if below and f"{below}{COMPLETE}" in names:
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"{COMPLETE} is what the list of them is called in an object store.",
+        )
+    for name in names:
+        if not name.isascii() and _is_odd(name):
+            raise Rejected(Code.BAD_REQUEST, f"The name of {name[:200]!a} is no UTF-8.")
+    try:
+        read(written(FileEntry(name, "f", 0, _NO_DIGEST) for name in names))
+    except BadManifest as error:
+        raise Rejected(Code.BAD_REQUEST, f"They cannot all be files: {error}.") from error
+
+
+def _is_odd(name: str) -> bool:
+    return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
 def _sent(top: int, path: str, account: Account, bucket: Bucket, key: str) -> FileEntry:

@@ -20,7 +20,7 @@ _DEEPEST: Final = 8
 _LONGEST_TEXT: Final = 8192
 COMPLETE: Final = ".allot-complete.json"
 """The last object of a job's outputs, with the list of all others."""
-_OF_JOB: Final = re.compile(r"allot-job-[1-9]\d*")
+_OF_JOB: Final = re.compile(r"allot-job-[1-9]\d*-[0-9a-f]{8}")
 _MARK: Final = re.compile(r"[\x21\x23-\x7e]{1,256}")
 
 
@@ -142,9 +142,13 @@ def _object(told: dict[str, str], *, coded: bool) -> Object:
     return Object(key, int(size), etag)
 
 
-def folder_of(job: int) -> str:
-    """Return where below a prefix the outputs of a job are put."""
-    return f"allot-job-{job}"
+def folder_of(job: int, dataset: str) -> str:
+    """Return where below a prefix the outputs of a job are put. `dataset` is its id.
+
+    Another service, or one that begins anew, has other datasets: it has jobs of these numbers,
+    too, and overwrites nothing.
+    """
+    return f"allot-job-{job}-{dataset[:8]}"
 
 
 def _is_whole(path: str, marked: Container[str]) -> bool:

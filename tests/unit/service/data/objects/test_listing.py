@@ -75,14 +75,22 @@ def test_files_are_below_the_prefix() -> None:
 
 def test_outputs_count_when_their_last_object_is_there() -> None:
     paths = [
-        "allot-job-1/a", "allot-job-1/.allot-complete.json", "allot-job-2/a",
-        "allot-job-2/sub/.allot-complete.json", "allot-job-x/a", "allot-job-3", "b",
-    ]  # fmt: skip
+        "allot-job-1-0a1b2c3d/a",
+        "allot-job-1-0a1b2c3d/.allot-complete.json",
+        "allot-job-2-0a1b2c3d/a",
+        "allot-job-2-0a1b2c3d/sub/.allot-complete.json",
+        "allot-job-x/a",
+        "allot-job-3-0a1b2c3d",
+        "b",
+    ]
     listing = listing_of([Object(f"bert/{path}", 1, "e") for path in paths], PLACE)
     assert [each.path for each in listing.objects] == [
-        "allot-job-1/.allot-complete.json", "allot-job-1/a", "allot-job-3", "allot-job-x/a",
+        "allot-job-1-0a1b2c3d/.allot-complete.json",
+        "allot-job-1-0a1b2c3d/a",
+        "allot-job-3-0a1b2c3d",
+        "allot-job-x/a",
         "b",
-    ]  # fmt: skip
+    ]
 
 
 def test_one_object_is_a_file_by_its_last_name() -> None:
