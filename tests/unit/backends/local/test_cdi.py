@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from allotment.backends.local.cdi.found import Specifications
-from allotment.backends.local.cdi.spec import BadSpec, edits_of, spec_of
+from allotment.backends.local.cdi.layer import key_of
+from allotment.backends.local.cdi.spec import BadSpec, Bind, Edits, edits_of, spec_of
+from allotment.backends.local.images.images import Ready
+from allotment.backends.local.images.store import Image
 
 HOOK = {"hookName": "createContainer", "path": "/usr/bin/nvidia-cdi-hook"}
 
@@ -205,6 +208,54 @@ def test_what_changes_is_read_again(written: Path) -> None:
 def test_nobody_but_root_is_believed(written: Path, spoil: Callable[[Path], None]) -> None:
     spoil(written)
     assert Specifications((written.parent,)).edits(["/dev/null"]) is None
+
+
+@pytest.mark.needs_root
+def test_what_others_can_have_put_somewhere_is_not_mounted(
+    written: Path, reachable: Path
+) -> None:
+    """A link of a user's in /tmp would show that user what is behind closed folders."""
+    closed, shared = reachable / "closed", reachable / "shared"
+    closed.mkdir(mode=0o700)
+    (closed / "x").write_text("")
+    shared.mkdir()
+    shared.chmod(0o1777)
+    for name, uid, target in (
+        ("ours", 0, closed), ("theirs", 64103, closed), ("round", 0, shared / "round"),
+    ):  # fmt: skip
+        (shared / name).symlink_to(target)
+        os.chown(shared / name, uid, uid, follow_symlinks=False)
+    (shared / "made").mkdir()
+    as_users(shared / "made")
+    names = ("ours/../closed/x", "theirs/x", "theirs", "round", "made", "gone")
+    mounts = [
+        {"hostPath": f"{shared}/{name}", "containerPath": f"/at/{name.replace('/', '-')}"}
+        for name in names
+    ]
+    devices = [{"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/null"}]}}]
+    written.write_text(json.dumps(a_spec({"mounts": mounts}, devices=devices)))
+    found = Specifications((written.parent,)).edits(["/dev/null"])
+    assert found is not None
+    assert [bind.source for bind in found.binds] == [str(closed / "x")]
+
+
+def test_a_folder_that_is_used_asks_for_no_other_layer(tmp_path: Path) -> None:
+    """Or each start would leave one in the store."""
+    image = Image("r.example/x:1", "r.example/x", "sha256:0", ())
+    ready = Ready(image, "images/made/x.json", (), -1)
+    library, folder = tmp_path / "lib.so", tmp_path / "used"
+    library.write_text("1")
+    folder.mkdir()
+
+    def key(*searched: str) -> str:
+        binds = (Bind(str(library), "/l/lib.so", False), Bind(str(folder), "/used", True))
+        return key_of(ready, Edits(binds=binds, folders=searched), "")
+
+    before, before_searched = key(), key("/used")
+    (folder / "pipe").write_text("")
+    assert (key(), key("/used") == before_searched) == (before, False)
+    library.write_text("22")
+    assert key() != before
 
 
 def test_without_folders_there_is_nothing(tmp_path: Path) -> None:

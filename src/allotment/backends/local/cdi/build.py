@@ -90,7 +90,7 @@ def _enter(wish: dict[str, Any]) -> tuple[list[_Driver], int]:
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
     drivers: list[_Driver] = []
     for bind in wish["binds"]:
-        handle = paths.resolve(bind["source"])
+        handle = paths.resolve(bind["source"], links=False)
         is_folder = stat.S_ISDIR(os.fstat(handle).st_mode)
         tree = libc.clone_tree(handle)
         libc.make_tree_safe(tree, is_read_only=True)

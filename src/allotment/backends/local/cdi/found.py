@@ -1,9 +1,11 @@
 """The CDI specifications of this machine: found where CDI has them, believed only from root.
 
 A specification has files of the host mounted for tasks. So whoever can write one has all
-files of the host: files, and folders, that others than root may write are passed over.
+files of the host: files, and folders, that others than root may write are passed over. So is
+what it names where others could have put it: a link in /tmp leads wherever its maker likes.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -15,7 +17,8 @@ import structlog
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from allotment.backends.local.cdi.spec import BadSpec, Edits, Spec, edits_of, spec_of
+from allotment.backends.local.cdi.spec import BadSpec, Bind, Edits, Spec, edits_of, spec_of
+from allotment.rights.mount_points import is_roots_alone
 
 FOLDERS: Final = (Path("/var/run/cdi"), Path("/etc/cdi"))
 """The first comes first: there are those that are made when the machine starts."""
@@ -23,6 +26,7 @@ _MOST_BYTES: Final = 4 << 20
 _MOST_FILES: Final = 100
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CLOSED: Final = stat.S_IWGRP | stat.S_IWOTH
+_MOST_LINKS: Final = 40
 
 log = structlog.get_logger("allot.cdi")
 
@@ -50,12 +54,20 @@ class Specifications:
         return msgspec.structs.replace(
             found,
             devices=tuple(filter(self._is_there, found.devices)),
-            binds=tuple(
-                msgspec.structs.replace(bind, source=os.path.realpath(bind.source))
-                for bind in found.binds
-                if self._is_there(bind.source)
-            ),
+            binds=tuple(self._binds(found.binds)),
         )
+
+    def _binds(self, binds: Sequence[Bind]) -> Iterator[Bind]:
+        """Yield what is there, by its path without links."""
+        for bind in binds:
+            try:
+                source = real_path(bind.source)
+            except FileNotFoundError:
+                self._tell(f"{bind.source} is not there, and left out")
+            except OSError as error:
+                self._tell(f"{bind.source} is left out: {error.strerror}")
+            else:
+                yield msgspec.structs.replace(bind, source=source)
 
     def _is_there(self, path: str) -> bool:
         if Path(path).exists():
@@ -110,6 +122,32 @@ class Specifications:
         if len(text) > _MOST_BYTES:
             raise BadSpec(f"it is larger than {_MOST_BYTES >> 20} MiB")
         return stamp, spec_of(_plain(text, path.suffix))
+
+
+def real_path(path: str) -> str:
+    """Return a path without links. Raises OSError, also where others than root made part of it.
+
+    In a folder that others may write, only what is root's was put there by root.
+    """
+    at, names, links = Path("/"), path.split("/")[::-1], 0
+    while names:
+        name = names.pop()
+        if name in ("", "."):
+            continue
+        below = at.parent if name == ".." else at / name
+        found = below.lstat()
+        if found.st_uid != 0 and not is_roots_alone(at.stat()):
+            raise PermissionError(errno.EPERM, f"others than root can have made {below}", path)
+        if not stat.S_ISLNK(found.st_mode):
+            at = below
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        target = str(below.readlink())
+        names += target.split("/")[::-1]
+        at = Path("/") if target.startswith("/") else at
+    return str(at)
 
 
 def _plain(text: bytes, suffix: str) -> Any:

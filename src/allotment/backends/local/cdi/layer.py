@@ -8,6 +8,7 @@ host; when the image goes from the store, so does it.
 import hashlib
 import os
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -75,7 +76,7 @@ class DriverLayers:
         Blocks. The image is held. Raises ImageTrouble, BackendError.
         """
         ldconfig = _ldconfig() if edits.folders else ""
-        key = _key(ready, edits, ldconfig)
+        key = key_of(ready, edits, ldconfig)
         if self._store.layer(key) is not None:
             return layer_name(key), False
         self._make(ready, edits, ldconfig, key)
@@ -136,20 +137,28 @@ def _made(wish: Wish) -> Made:
         return Made(trouble="the process that adds them ended early")
 
 
-def _key(ready: Ready, edits: Edits, ldconfig: str) -> str:
+def key_of(ready: Ready, edits: Edits, ldconfig: str) -> str:
     """Return what a layer is of: of which image, and of which files of the host."""
-    files = [_stamp(bind.source) for bind in edits.binds]
+    files = [_stamp(bind.source, is_searched=bind.at in edits.folders) for bind in edits.binds]
     said = (_VERSION, ready.record, ready.layers, edits.binds, edits.links, edits.folders,
-            files, _stamp(ldconfig) if ldconfig else None)  # fmt: skip
+            files, _stamp(ldconfig, is_searched=False) if ldconfig else None)  # fmt: skip
     return f"sha256:{hashlib.sha256(msgspec.json.encode(said)).hexdigest()}"
 
 
-def _stamp(path: str) -> tuple[int, int, int] | None:
+def _stamp(path: str, *, is_searched: bool) -> tuple[int, ...] | None:
+    """Return what tells a file from what was there before.
+
+    Sockets and folders change as they are used, and with them a layer for each start would
+    come; only in those in which the linker looks it matters what there is.
+    """
     try:
         state = Path(path).stat()
     except OSError:
         return None
-    return state.st_ino, state.st_size, state.st_mtime_ns
+    kind = stat.S_IFMT(state.st_mode)
+    if kind == stat.S_IFREG or is_searched:
+        return kind, state.st_ino, state.st_size, state.st_mtime_ns
+    return (kind,)
 
 
 def _ldconfig() -> str:
