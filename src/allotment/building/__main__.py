@@ -80,7 +80,7 @@ def _work(asked: argparse.Namespace) -> None:
                 lock.share()
             _carry_out(asked, text, recipe.steps, buildah, Path(scratch))
     except OSError as error:
-        raise Trouble(trouble.NO_FOLDER, f"{folder}: {error}") from error
+        raise trouble.of_folder(folder, error) from error
 
 
 def _carry_out(

@@ -56,6 +56,7 @@ class Buildah:
         self._most = most
         layers.mkdir(mode=0o700, exist_ok=True)
         (scratch / "storage.conf").write_text('[storage]\ndriver = "overlay"\n')
+        (scratch / "containers.conf").write_text("[containers]\n")
         (scratch / "registries.conf").write_text(
             'unqualified-search-registries = ["docker.io"]\n'
             + "".join(f'[[registry]]\nlocation = "{host}"\ninsecure = true\n' for host in near)
@@ -103,10 +104,14 @@ class Buildah:
         ]  # fmt: skip
 
     def _env(self) -> dict[str, str]:
-        """Settings of the machine, or of this user for another tool, do not count."""
+        """Settings of the machine, or of this user for another tool, do not count.
+
+        Among those for podman are folders that each container sees.
+        """
         return {
             **os.environ,
             "TMPDIR": str(self._scratch),
+            "CONTAINERS_CONF": str(self._scratch / "containers.conf"),
             "CONTAINERS_REGISTRIES_CONF": str(self._scratch / "registries.conf"),
             "CONTAINERS_STORAGE_CONF": str(self._scratch / "storage.conf"),
             "_CONTAINERS_USERNS_CONFIGURED": "done",

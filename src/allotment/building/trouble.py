@@ -4,8 +4,10 @@ The line that tells it is what the service looks for in the output of the job
 (engine/log_patterns_builds.py).
 """
 
+import errno
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 MARK: Final = "allotment.building"
@@ -24,6 +26,7 @@ _NEEDLESS: Final = (
 
 NO_BUILDER: Final = "no_builder"
 NO_FOLDER: Final = "no_folder"
+NO_ROOM: Final = "no_room"
 TOO_LARGE: Final = "too_large"
 NOT_BUILT: Final = "not_built"
 STEP_FAILED: Final = "step_failed"
@@ -63,6 +66,12 @@ class Trouble(Exception):
         return f"{MARK}: [{self.code}] {self}"[:_LONGEST]
 
 
+def of_folder(folder: Path, error: OSError) -> Trouble:
+    """Return what is the matter with the folder of a user's layers."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return Trouble(NO_ROOM if is_full else NO_FOLDER, f"{folder}: {error}")
+
+
 def of_build(lines: Sequence[str]) -> Trouble:
     """Return what kept an image from being built; `lines` are the last of buildah."""
     said = _last(lines)
@@ -73,7 +82,7 @@ def of_build(lines: Sequence[str]) -> Trouble:
     if _NO_OVERLAY.search(said):
         return Trouble(NO_FOLDER, said)
     if _ROOM.search(said):
-        return Trouble("no_room", said)
+        return Trouble(NO_ROOM, said)
     if step := _STEP.match(said):
         status = _STATUS.fullmatch(step["why"])
         if status:

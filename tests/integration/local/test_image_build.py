@@ -258,8 +258,13 @@ def test_a_build_is_bounded_in_disk_and_in_time(builds: Builds) -> None:
 
 def test_a_step_reads_nothing_of_its_users_home(builds: Builds) -> None:
     """What an image of somebody else does with the rights of whoever builds on it."""
-    secret = builds.service.home("ann") / ".docker/config.json"
+    home = builds.service.home("ann")
+    secret = home / ".docker/config.json"
+    settings = home / ".config/containers/containers.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f'[containers]\nvolumes = ["{home}:/shared"]\n')  # meant for podman
     tries = (
+        "cat /shared/.docker/config.json",
         f"cat {secret}", f"cat /proc/*/root{secret}", f"cat /proc/*/cwd/../..{secret}",
         f"chroot /proc/1/root cat {secret}",
     )  # fmt: skip

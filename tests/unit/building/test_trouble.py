@@ -1,5 +1,9 @@
 """What buildah and registries say, and what it means. The lines are real ones."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 
 from allotment.building import trouble
@@ -58,6 +62,18 @@ def test_a_build_that_failed(line: str, code: str, text: str) -> None:
 def test_a_push_that_failed(line: str, code: str) -> None:
     said = f'Error: pushing image "r:5/a:1" to "docker://r:5/a:1": {line}'
     assert trouble.of_push((said,), "r:5/a:1").code == code
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        (errno.ENOSPC, "no_room"), (errno.EDQUOT, "no_room"), (errno.EACCES, "no_folder"),
+        (errno.ENOENT, "no_folder"),
+    ],
+)  # fmt: skip
+def test_a_folder_that_is_full_is_none_that_cannot_be_used(number: int, code: str) -> None:
+    error = OSError(number, os.strerror(number))
+    assert trouble.of_folder(Path("/h"), error).code == code
 
 
 def test_a_line_has_a_bound() -> None:
