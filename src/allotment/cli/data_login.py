@@ -38,19 +38,22 @@ def keep(home: Path, profile: str, key_id: str, secret: str) -> Path:
     path.parent.mkdir(mode=0o700, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        file.write("".join(kept) + mine)
-    fresh.replace(path)
+    try:
+        with os.fdopen(fd, "w") as file:
+            file.write("".join(kept) + mine)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)  # There are secrets in it.
     return path
 
 
 def _without(lines: list[str], profile: str) -> list[str]:
-    """Return the lines that are not of a profile."""
+    """Return the lines that are not of a profile; remarks may be of the next."""
     kept: list[str] = []
     is_other = True
     for line in lines:
         if head := _HEAD.fullmatch(line.rstrip("\r\n")):
             is_other = head[1].strip() != profile
-        if is_other:
+        if is_other or line.lstrip().startswith(("#", ";")):
             kept.append(line)
     return kept

@@ -1,5 +1,6 @@
 """`allot data login` changes its user's file of keys, and nothing else in it."""
 
+import errno
 import stat
 from pathlib import Path
 
@@ -26,10 +27,23 @@ def test_others_and_remarks_stay(tmp_path: Path) -> None:
     keep(tmp_path, "default", "A", "B")
     text = path.read_text()
     assert "old" not in text
+    assert text.startswith("# mine\n[lab]\n")
     assert "aws_session_token" not in text
     assert "aws_secret_access_key = M\n" in text
     assert key_of(Account("ann", str(tmp_path)), "lab").id == "L"
     assert key_of(Account("ann", str(tmp_path)), "default").id == "A"
+
+
+def test_what_cannot_be_put_in_its_place_leaves_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="no space left"):
+        keep(tmp_path, "default", "A", "B")
+    assert not list((tmp_path / ".aws").iterdir())
 
 
 @pytest.mark.parametrize(

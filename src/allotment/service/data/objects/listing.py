@@ -173,7 +173,9 @@ def listing_of(found: Sequence[Object], place: ObjectPlace) -> ObjectList:
         for each in found
         if each.size or not each.path.endswith("/")
     ]
-    marked = {each.path for each in objects if each.path.endswith(f"/{COMPLETE}")}
+    marked = {each.path for each in objects if each.path.endswith(COMPLETE)}
+    if _OF_JOB.fullmatch(place.prefix.rpartition("/")[2]) and COMPLETE not in marked:
+        return ObjectList(())
     objects = [each for each in objects if _is_whole(each.path, marked)]
     return ObjectList(tuple(sorted(objects, key=lambda each: each.path)))
 

@@ -93,6 +93,15 @@ def test_outputs_count_when_their_last_object_is_there() -> None:
     ]
 
 
+def test_outputs_by_themselves_count_when_they_are_whole() -> None:
+    prefix = "bert/allot-job-1-0a1b2c3d"
+    place = ObjectPlace("https://s3.example.org", "models", prefix)
+    found = [Object(f"{prefix}/a", 1, "e")]
+    assert listing_of(found, place).objects == ()
+    found.append(Object(f"{prefix}/.allot-complete.json", 1, "e"))
+    assert len(listing_of(found, place).objects) == 2
+
+
 def test_one_object_is_a_file_by_its_last_name() -> None:
     place = ObjectPlace("https://s3.example.org", "models", "bert/weights.bin")
     listing = listing_of([Object("bert/weights.bin", 5, "e")], place)
