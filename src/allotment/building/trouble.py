@@ -30,6 +30,7 @@ NO_ROOM: Final = "no_room"
 TOO_LARGE: Final = "too_large"
 NOT_BUILT: Final = "not_built"
 STEP_FAILED: Final = "step_failed"
+PUSH_FAILED: Final = "push_failed"
 
 _DENIED: Final = re.compile(
     r"unauthorized|authentication required|denied: |access to the resource is denied"
@@ -88,7 +89,7 @@ def of_build(lines: Sequence[str]) -> Trouble:
         if status:
             return Trouble(STEP_FAILED, f"{step['step']}: ended with exit code {status[1]}")
         return Trouble(NOT_BUILT, f"{step['step']}: {step['why']}")
-    if found := _of_registry(said, "base"):
+    if found := _of_registry(said, "base_denied", "base_gone"):
         return found
     return Trouble(NOT_BUILT, said or "buildah was killed")
 
@@ -96,15 +97,16 @@ def of_build(lines: Sequence[str]) -> Trouble:
 def of_push(lines: Sequence[str], name: str) -> Trouble:
     """Return what kept an image from its registry."""
     said = _last(lines)
-    return _of_registry(said, "push") or Trouble("push_failed", f"{name}: {said}")
+    failed = Trouble(PUSH_FAILED, f"{name}: {said}")
+    return _of_registry(said, "push_denied", PUSH_FAILED) or failed
 
 
-def _of_registry(said: str, what: str) -> Trouble | None:
-    """Return what a registry, or the way there, is to blame for; `what` is base or push."""
+def _of_registry(said: str, denied: str, gone: str) -> Trouble | None:
+    """Return what a registry, or the way there, is to blame for, by one of these codes."""
     if _DENIED.search(said):
-        return Trouble(f"{what}_denied", said)
+        return Trouble(denied, said)
     if _GONE.search(said):
-        return Trouble(f"{what}_gone", said)
+        return Trouble(gone, said)
     return Trouble("registry_away", said) if _AWAY.search(said) else None
 
 

@@ -57,6 +57,8 @@ def test_a_build_that_failed(line: str, code: str, text: str) -> None:
         ("uploading layer to https://r/v2/: received unexpected HTTP status: 503 Service "
          "Unavailable", "registry_away"),
         ("writing manifest: schema unsupported", "push_failed"),
+        ("initiating layer upload to /v2/a/blobs/uploads/ in r:5: name unknown: no such "
+         "project", "push_failed"),
     ],
 )  # fmt: skip
 def test_a_push_that_failed(line: str, code: str) -> None:
