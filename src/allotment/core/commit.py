@@ -137,8 +137,8 @@ def _pack(cluster: Cluster, job: JobId, beside: JobId, now: Instant) -> str:
         return "no gang runs on just its devices"
     queue = cluster.tenants[other.tenant].queue(other.standing.shape.queue)
     same = line_of(gang.standing.shape) == line_of(other.standing.shape)
-    if queue is None or not (same and queue.packs):
-        return "their queue does not pack"
+    if queue is None or not (same and queue.packs and gang.priority == other.priority):
+        return "their queue does not pack, or one is more urgent"
     if resumes_beyond(cluster, gang) or cluster.barred(job, gang.slots, now):
         return "a cap or a reservation keeps it off"
     there = [each for each in cluster.placed.resuming.values() if each.beside is not None]

@@ -472,7 +472,7 @@ def _packing_measured(state: State, record: e.Record, event: e.PackingMeasured) 
 def _unpacked(state: State, record: e.Record, event: e.Unpacked) -> None:
     job = state.jobs[event.job]  # Its attempt may be over.
     job.attempts[-1].packing = None
-    del state.packed[event.job], state.packed_with[event.beside]
+    state.leave_packed(job, event.beside)
     _run_beside(state, event.job, None)
     if event.cause is e.Parted.UNMEASURED:
         _remember(state, job, event.beside, gained=False)

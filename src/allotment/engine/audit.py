@@ -8,6 +8,7 @@ from collections import Counter
 
 from allotment.core.claimants import Path
 from allotment.core.request import sum_of
+from allotment.core.slices import line_of
 from allotment.engine.audit_accounts import account_flaws, held_in_all, held_now
 from allotment.engine.audit_cells import flaws
 from allotment.engine.state import State
@@ -42,8 +43,9 @@ def audit(state: State) -> None:
 
 
 def _packed(state: State) -> list[str]:
-    """1: who has no lease and runs is beside one with it, alone there, on CPUs of nobody."""
+    """1: what runs without a lease is beside a gang with one, alone, on CPUs of nobody."""
     gangs, cpu = state.cluster.gangs, Counter[NodeId]()
+    told = {node: sum(there.values()) for node, there in state.packed_on.items()}
     true = {
         job.id: attempt.packing.beside
         for job in state.jobs.values()
@@ -62,8 +64,13 @@ def _packed(state: State) -> list[str]:
             wrong.append(f"job {job} runs beside job {other}, which has no lease")
         elif mine.attempts[-1].slots != theirs.attempts[-1].slots:
             wrong.append(f"job {job} runs beside job {other}, which is elsewhere")
+        lines = {line_of(gangs[each].standing.shape) for each in (job, other) if each in gangs}
+        if mine.spec.priority != theirs.spec.priority or len(lines) > 1:
+            wrong.append(f"job {job} runs beside job {other}, which is no peer of it")
         for slot, need in zip(mine.attempts[-1].slots, gangs[job].needs, strict=True):
             cpu[slot.node] += need.cpu_milli
+    if told != dict(cpu):
+        wrong.append(f"beside others gangs use {dict(cpu)} of CPU, counted are {told}")
     books = state.cluster.ledger.books
     return wrong + [f"node {n}: CPUs of others" for n in cpu if cpu[n] > max(0, books[n].cpu)]
 

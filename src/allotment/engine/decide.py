@@ -324,6 +324,12 @@ def _suspend(job: JobRecord) -> Emit:
             f"To part them: `allot suspend {other}`; then job {job.id} can be suspended, too.",
         )
     if job.state is JobState.SUSPENDED:
+        if job.attempts[-1].wants_resume:
+            raise Rejected(
+                Code.WRONG_STATE,
+                f"Job {job.id} is suspended, and goes on by itself when its devices are free.",
+                f"Suspend it again once it runs, or end it: `allot cancel {job.id}`.",
+            )
         return
     if job.state is not JobState.RUNNING:
         raise _wrong(job, "suspended", "runs", f"To keep it waiting: `allot hold {job.id}`.")

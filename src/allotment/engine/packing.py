@@ -2,22 +2,29 @@
 
 The rescheduler proposes a pair (`policies/rescheduling/packing.py`). From then on both are
 measured together. A pair that does less at once than by turns is parted, and so is one that
-has not told enough of its steps after some minutes; neither is tried again. What runs beside
-a gang holds none of its devices: when that leaves them, for whatever reason, it is frozen
-again, and waits for its turn as before.
+has not told enough of its steps after some minutes, or by the end of the turn, or of which one
+tells nothing while the other loses; none of these is tried again. What runs beside a gang holds
+none of its devices: when that leaves them, for whatever reason, it is frozen again, and waits
+for its turn as before.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from allotment.core.gang import Gang
-from allotment.core.slices import cpus_are_spare
+from allotment.core.slices import line_of
 from allotment.engine.gains import AGAIN, OTHER
 from allotment.engine.gauges import packs
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.events import Parted
-from allotment.model.gains import beats_turns, expected_together, together
-from allotment.model.ids import JobId
+from allotment.model.gains import (
+    PARTS_OF_TURN,
+    TRY_IN_TURN_MS,
+    beats_turns,
+    expected_together,
+    is_worse,
+    together,
+)
+from allotment.model.ids import JobId, NodeId
 from allotment.model.quantity import Instant
 from allotment.model.reports import PairReport
 
@@ -27,10 +34,12 @@ MAY_PART = (
     e.AttemptResumed,
     e.AttemptShrunk,
     e.AttemptEnded,
+    e.AttemptPromoted,
     e.Reserved,
     e.StopRequested,
     e.ShrinkRequested,
     e.ConfigApplied,
+    e.OthersSeen,
     e.Packed,
 )
 
@@ -62,16 +71,26 @@ def compared(state: State, report: PairReport, now: Instant) -> Iterator[e.AnyEv
         return
     if (attempt.no, packing.beside) != (report.attempt, report.beside):
         return
+    beside, no = packing.beside, attempt.no
+    if not (report.rate and report.other_rate):
+        # One tells nothing. The other need not bear with that, if it loses by it.
+        if _loses(report.rate, packing.alone) or _loses(report.other_rate, packing.other_alone):
+            yield e.Unpacked(report.job, no, beside, Parted.UNMEASURED)
+        return
     rates = report.rate, packing.alone, report.other_rate, packing.other_alone
     gain, kept = together(*rates), beats_turns(*rates)
     change = abs(gain - packing.gain_milli)
     is_old = now - packing.noted_at >= AGAIN and change * OTHER > packing.gain_milli
     if kept and packing.gain_milli and not is_old:
         return
-    beside, no = packing.beside, attempt.no
     yield e.PackingMeasured(report.job, no, beside, report.rate, report.other_rate, gain, kept)
     if not kept:
         yield e.Unpacked(report.job, no, beside, Parted.WORSE)
+
+
+def _loses(rate: int, alone: int) -> bool:
+    """Whether a gang does less beside another than by turns, if its rate is known."""
+    return bool(rate) and is_worse(2 * rate, alone)
 
 
 def try_over(state: State, job: JobId, now: Instant) -> Iterator[e.AnyEvent]:
@@ -87,28 +106,66 @@ def with_partings(state: State, events: Iterable[e.AnyEvent]) -> Iterator[e.AnyE
     for event in events:
         yield event
         if isinstance(event, MAY_PART):
-            yield from _parted(state)
+            yield from _parted(state, event)
 
 
-def _parted(state: State) -> Iterator[e.Unpacked]:
-    """Part the gangs that may not run beside others as things are. O(such gangs)."""
-    for job, beside in sorted(state.packed.items()):
+def _parted(state: State, event: e.AnyEvent) -> Iterator[e.Unpacked]:
+    """Part the gangs that may not run beside others after an event. O(tasks), or O(all)."""
+    for job in sorted(_concerned(state, event)):
+        beside = state.packed[job]
         cause = _cause(state, job, beside)
         if cause is not None:
             yield e.Unpacked(job, state.jobs[job].attempts[-1].no, beside, cause)
-    while state.packed and not cpus_are_spare(state.cluster.ledger.books, _there(state)):
-        newest = max(state.packed, key=lambda job: (_since(state, job), job))
-        no = state.jobs[newest].attempts[-1].no
-        yield e.Unpacked(newest, no, state.packed[newest], Parted.CPU)
+    for node in sorted(_nodes(state, event)):
+        while there := _short(state, node):
+            newest = max(there, key=lambda job: (_since(state, job), job))
+            no = state.jobs[newest].attempts[-1].no
+            yield e.Unpacked(newest, no, state.packed[newest], Parted.CPU)
 
 
-def _there(state: State) -> list[Gang]:
-    return [state.cluster.gangs[job] for job in state.packed]
+def _concerned(state: State, event: e.AnyEvent) -> list[JobId]:
+    """Return the gangs beside others that may have to be parted: those of a job, or all."""
+    if not isinstance(event, e.JobEvent):
+        return list(state.packed)
+    one, other = event.job, state.packed_with.get(event.job)
+    return [job for job in (one, other) if job is not None and job in state.packed]
+
+
+def _nodes(state: State, event: e.AnyEvent) -> Iterable[NodeId]:
+    """Return where fewer CPUs may be spare after an event."""
+    match event:
+        case e.AttemptPlaced(slots=slots) | e.Reserved(slots=slots):
+            return {slot.node for slot in slots}
+        case e.AttemptResumed(job=job) | e.Packed(job=job):
+            return {slot.node for slot in state.cluster.gangs[job].slots}
+        case e.OthersSeen(node=node):
+            return (node,)
+        case e.ConfigApplied():
+            return list(state.packed_on)
+        case _:
+            return ()
+
+
+def _short(state: State, node: NodeId) -> Mapping[JobId, int]:
+    """Return how much CPU of a node gangs use beside others, if it is not all spare."""
+    there = state.packed_on.get(node)
+    if not there or sum(there.values()) <= max(0, state.cluster.ledger.books[node].cpu):
+        return {}
+    return there
 
 
 def _since(state: State, job: JobId) -> Instant:
     packing = state.jobs[job].attempts[-1].packing
     return packing.at if packing is not None else Instant(0)
+
+
+def _tried_for_long(state: State, job: JobId) -> bool:
+    """Whether a pair would have been measured by now, if both had told of their steps."""
+    packing, gang = state.jobs[job].attempts[-1].packing, state.cluster.gangs[job]
+    slice_ms = state.cluster.slices.get(line_of(gang.standing.shape))
+    if packing is None or packing.try_ends is None or slice_ms is None:
+        return False
+    return state.at - packing.at >= min(TRY_IN_TURN_MS, slice_ms // PARTS_OF_TURN)
 
 
 def _cause(state: State, job: JobId, beside: JobId) -> Parted | None:
@@ -118,5 +175,7 @@ def _cause(state: State, job: JobId, beside: JobId) -> Parted | None:
     if gang is None or gang.leaving or not gang.suspended:
         return Parted.OVER
     if other is None or other.leaving or not other.standing.runs or other.slots != gang.slots:
-        return Parted.LEFT
-    return None if packs(state.cluster.tenants, state.jobs[job]) else Parted.QUEUE
+        in_vain = other is not None and other.suspended and _tried_for_long(state, job)
+        return Parted.UNMEASURED if in_vain else Parted.LEFT
+    peers = line_of(gang.standing.shape) == line_of(other.standing.shape)
+    return None if peers and packs(state.cluster.tenants, state.jobs[job]) else Parted.QUEUE

@@ -109,6 +109,12 @@ class ArrayLine:
 class State:
     """Everything the engine knows, with its indexes."""
 
+    packed: dict[JobId, JobId]
+    packed_with: dict[JobId, JobId]
+    """Gangs that run beside others, with those that have the devices; and by these."""
+    packed_on: dict[NodeId, dict[JobId, int]]
+    """How much CPU gangs that run beside others ask for on each node."""
+
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
         self.seq = Seq(0)
@@ -135,9 +141,7 @@ class State:
         self.doubts: dict[Part, Condition] = {}
         """Parts that something is said against, and that are used as before."""
         self.suspicions = Suspicions()
-        self.packed: dict[JobId, JobId] = {}
-        self.packed_with: dict[JobId, JobId] = {}
-        """Gangs that run beside others, with those that have the devices; and by these."""
+        self.packed, self.packed_with, self.packed_on = {}, {}, {}
         self.wall_ms = 0
         """How far the machine's clock is ahead of the engine's time: 0 until it is set."""
         self.clock_set_at, self.clock_set_ms = Instant(0), 0
@@ -674,8 +678,19 @@ class State:
         assert packing is not None, "it runs beside another"
         self.packed[job.id] = packing.beside
         self.packed_with[packing.beside] = job.id
+        gang = self.cluster.gangs[job.id]
+        for slot, need in zip(gang.slots, gang.needs, strict=True):
+            there = self.packed_on.setdefault(slot.node, {})
+            there[job.id] = there.get(job.id, 0) + need.cpu_milli
         if packing.try_ends is not None:
             self.timers.arm(packing.try_ends, job.id)
+
+    def leave_packed(self, job: JobRecord, beside: JobId) -> None:
+        """Strike a gang off the index that runs beside another no longer. O(nodes)."""
+        del self.packed[job.id], self.packed_with[beside]
+        for node, there in list(self.packed_on.items()):
+            if there.pop(job.id, None) is not None and not there:
+                del self.packed_on[node]
 
     def standing(self, job: JobRecord) -> Standing:
         """Return how a job stands in its queue now: in need, in what it was given, in time."""

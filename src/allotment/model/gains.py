@@ -7,7 +7,7 @@ the same job.
 import msgspec
 
 from allotment.model.ids import JobId
-from allotment.model.quantity import MINUTE, Instant, Millis
+from allotment.model.quantity import MINUTE, SECOND, Instant, Millis
 
 MOST_RATE = 2**53
 """No rate is larger: programs that read JSON keep it whole, and snapshots can be written."""
@@ -79,6 +79,10 @@ class Packing(msgspec.Struct, frozen=True, omit_defaults=True):
 
 TRY_MS = 5 * MINUTE
 """A pair that has not told enough of its steps by then is parted."""
+TRY_IN_TURN_MS = 20 * SECOND
+"""A pair that its turn parts was tried if it had so long: twice what measuring takes."""
+PARTS_OF_TURN = 3
+"""Where gangs take turns, a third of a turn is enough: else none would ever be measured."""
 
 
 class Gauge(msgspec.Struct, frozen=True):
@@ -122,7 +126,7 @@ BY_TURNS = 1000
 def together(rate: int, alone: int, other: int, other_alone: int) -> int:
     """Return what two gangs do at once of what they do by turns, in thousandths.
 
-    That is twice as much at most: who is faster than it was alone could be so alone now.
+    That is twice as much at most: one that is faster than it was alone could be so alone now.
     """
     mine = rate * BY_TURNS // max(alone, rate)
     return mine + other * BY_TURNS // max(other_alone, other)

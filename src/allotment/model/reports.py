@@ -104,7 +104,10 @@ class PaceReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PairReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """How fast two attempts are that run on the same devices at once, as for `PaceReport`."""
+    """How fast two attempts are that run on the same devices at once, as for `PaceReport`.
+
+    A rate is 0 where that one has not told enough.
+    """
 
     job: JobId
     """The one that runs beside the other."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from allotment.model.events import PackingMeasured, Parted
-from allotment.model.gains import BY_TURNS, Gain, Packing
+from allotment.model.gains import BY_TURNS, LEAST_KEPT, OF_RATE, Gain, Packing
 from allotment.model.ids import JobId
 from allotment.model.quantity import show_millis
 
@@ -33,8 +33,9 @@ def packing_words(event: PackingMeasured) -> str:
     """Return what two gangs do at once of what they do by turns."""
     verdict = ""
     if not event.kept:
-        loser = "one of them loses by it" if event.gain_milli > BY_TURNS else "both lose by it"
-        verdict = f": {loser}, and they are not packed again"
+        is_enough = event.gain_milli * LEAST_KEPT >= BY_TURNS * OF_RATE
+        why = "one of them loses by it" if is_enough else "that is too little"
+        verdict = f": {why}, and they are not packed again"
     return (
         f"makes {event.rate:,} steps an hour beside job {event.beside}, which makes "
         f"{event.other_rate:,}: {times(event.gain_milli)} what turns give{verdict}"

@@ -20,7 +20,7 @@ from allotment.core.gang import Gang
 from allotment.core.slices import line_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
-from allotment.model.gains import MOST_RATE
+from allotment.model.gains import MOST_RATE, PARTS_OF_TURN
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
@@ -41,8 +41,8 @@ MOST_METRICS = 16
 MOST_NAME = 64
 SURE_SAMPLES, SURE_STEPS, SURE_NS = 4, 20, 10 * SECOND * 1_000_000
 """A rate is compared with others if it rests on so many looks and steps, and on so long."""
-PARTS_OF_TURN = 3
-"""Where gangs take turns, a third of a turn is enough: else none would ever be measured."""
+PATIENCE_NS = 2 * SURE_NS
+"""For so long the steps of one of a pair are not told of while the other tells too little."""
 NO_USES: Mapping[NodeId, Sequence[DeviceUse]] = {}
 SAMPLES = 24
 """The rate is that over the last so many changes: two minutes of looks."""
@@ -252,18 +252,15 @@ class ProgressWatch:
                 )
 
     def _pairs(self, state: State) -> Iterator[PairReport]:
-        """Return how fast pairs on the same devices are, where both of them are sure."""
+        """Return how fast pairs on the same devices are, where that is new, and sure."""
         for job, beside in state.packed.items():
-            mine, other = self._steps.get(job), self._steps.get(beside)
-            gang = state.cluster.gangs[job]
+            attempt, gang = state.jobs[job].attempts[-1], state.cluster.gangs[job]
             since = began_so(state, state.jobs[job])
-            if mine is None or other is None or not (mine.since == other.since == since):
-                continue
-            least_ns = _least_ns(state, gang)
-            new = mine.is_new or other.is_new
-            if new and mine.is_sure(least_ns) and other.is_sure(least_ns):
-                mine.is_new = other.is_new = False
-                yield PairReport(job, AttemptNo(mine.attempt), beside, mine.rate, other.rate)
+            there = (self._steps.get(each) for each in (job, beside))
+            mine, other = (s if s is not None and s.since == since else None for s in there)
+            rates = rates_of(mine, other, _least_ns(state, gang))
+            if rates is not None:
+                yield PairReport(job, attempt.no, beside, *rates)
 
     def of(self, job: JobRecord) -> ProgressView | None:
         """Return what the present attempt of a job reported; None if nothing."""
@@ -286,6 +283,24 @@ class ProgressWatch:
             later = since != attempt.started_at
             steps = self._steps[changed.key.job] = Steps(*key, since, is_later=later)
         steps.add(changed.at_ns, told)
+
+
+def rates_of(mine: Steps | None, other: Steps | None, least_ns: int) -> tuple[int, int] | None:
+    """Return how fast the two of a pair are; None unless that is new, and sure.
+
+    If one of them told too little after `PATIENCE_NS` of the other's steps, its rate is 0.
+    """
+    sure = [each for each in (mine, other) if each is not None and each.is_sure(least_ns)]
+    if sure != [mine, other]:
+        sure = [each for each in sure if each.is_sure(PATIENCE_NS)]
+    if not any(each.is_new for each in sure):
+        return None
+    for each in sure:
+        each.is_new = False
+    rate, other_rate = (
+        max(1, each.rate) if each is not None and each in sure else 0 for each in (mine, other)
+    )
+    return rate, other_rate
 
 
 def began_so(state: State, job: JobRecord) -> Instant:

@@ -302,6 +302,19 @@ def test_suspension_frees_devices_and_keeps_memory(world: World) -> None:
     assert any(isinstance(effect, f.ThawTask) for effect in world.effects)
 
 
+def test_one_that_goes_on_by_itself_is_not_said_to_be_suspended_for_good(world: World) -> None:
+    job = world.submit(a_job().gpus(4))
+    world.cycle()
+    world.runs(job)
+    world.do(c.SuspendJob(job))
+    world.do(c.SuspendJob(job))
+    world.do(c.ResumeJob(job))
+    with pytest.raises(Rejected, match="goes on by itself"):
+        world.do(c.SuspendJob(job))
+    world.cycle()
+    assert world.is_(job) is S.RUNNING
+
+
 def test_an_opportunistic_job_goes_on_as_a_borrower(world: World) -> None:
     job = world.submit(a_job().gpus(2).opportunistic())
     world.cycle()

@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from allotment.core.commit import refusal
+from allotment.core.gang import Gang
 from allotment.core.plan import Pack
+from allotment.core.slices import line_of
 from allotment.engine.engine import Engine
 from allotment.engine.gains import AGAIN
 from allotment.engine.react import pending_effects
@@ -18,12 +20,16 @@ from allotment.model.errors import Rejected
 from allotment.model.events import Parted
 from allotment.model.gains import TRY_MS, beats_turns, expected_together, together
 from allotment.model.ids import JobId, NodeId
+from allotment.model.ledger import Slot, having
 from allotment.model.lifecycle import JobState as S
+from allotment.model.others import Others
 from allotment.model.quantity import GIB, SECOND, Millis
-from allotment.model.reports import PaceReport, PairReport
+from allotment.model.reports import OthersReport, PaceReport, PairReport
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 from allotment.policies.rescheduling.growing import growing
+from allotment.policies.rescheduling.packing import packings
+from allotment.policies.rescheduling.stints import Stints
 from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -46,10 +52,10 @@ def us(devices: int = 1, *, packs: bool = True) -> Tenant:
 class Pairs(World):
     """One node, on whose devices gangs of a queue take turns, or run at once."""
 
-    def __init__(self, *tenants: Tenant, devices: int = 1) -> None:
+    def __init__(self, *tenants: Tenant, devices: int = 1, nodes: int = 1) -> None:
         self.engine = Engine(State(replace(POLICIES, rescheduler=growing)))
         self.now, self.log, self.effects = NOW, [], []
-        self.do(c.ApplyConfig(a_config(*(tenants or (us(),)), devices=devices)))
+        self.do(c.ApplyConfig(a_config(*(tenants or (us(),)), devices=devices, nodes=nodes)))
 
     def started(self, builder: JobBuilder) -> JobId:
         job = self.submit(builder)
@@ -84,6 +90,34 @@ class Pairs(World):
         self.tells(second, rates[1])
         assert self.state.packed == {first: second}
         return first, second
+
+    def many_pairs(self) -> dict[JobId, JobId]:
+        """Return two pairs, on devices of two nodes."""
+        firsts = [self.started(one()) for _ in range(2)]
+        for job in firsts:
+            self.tells(job)
+        seconds = [self.submit(one()) for _ in range(2)]
+        self.later(SLICE)
+        for job in seconds:
+            self.runs(job)
+        for job in seconds:
+            self.tells(job)
+        return self.state.packed
+
+    def measured_alone_at_each_turn(self, jobs: Sequence[JobId]) -> None:
+        """Let all have some turns, and be measured alone in each."""
+        for _ in range(3 * len(jobs)):
+            self.later(SLICE)
+            for job in jobs:
+                if self.is_(job) is S.RUNNING and job not in self.state.packed_with:
+                    self.tells(job)
+
+    def pairs(self) -> list[tuple[JobId, JobId]]:
+        return [
+            (event.job, event.beside)
+            for event in self.told(e.Packed)
+            if isinstance(event, e.Packed)
+        ]
 
     def told(self, kind: type[e.Event]) -> list[e.AnyEvent]:
         return [record.event for record in self.log if isinstance(record.event, kind)]
@@ -313,6 +347,123 @@ def test_the_least_busy_is_tried_first_and_none_that_cannot_gain() -> None:
     expected = world.told(e.Packed)[-1]
     assert isinstance(expected, e.Packed)
     assert expected.expected_milli == 2_000 * 1_000 // 1_190
+
+
+def test_of_three_two_that_gain_go_beside_each_other_alone() -> None:
+    world = Pairs()
+    first, second = world.a_pair()
+    world.measured(first, 900, 900)
+    third = world.submit(one())
+    world.later(SLICE)
+    world.runs(third)
+    world.tells(third)
+    assert not world.state.packed, "the other two gain already"
+    world.measured_alone_at_each_turn([first, second, third])
+    assert {frozenset(pair) for pair in world.pairs()} == {frozenset({first, second})}
+
+
+def test_one_that_is_less_urgent_is_not_beside_one_that_would_give_no_turn() -> None:
+    world = Pairs()
+    first = world.started(one())
+    world.tells(first)
+    second = world.submit(one().priority(600))
+    world.later(SLICE)
+    world.runs(second)
+    world.tells(second)
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.RUNNING)
+    assert not world.told(e.Packed)
+    told = refusal(world.state.cluster, Pack(first, second), world.now)
+    assert "more urgent" in told
+
+
+def test_a_try_that_its_turn_ends_counts_if_it_was_long_enough() -> None:
+    world = Pairs()
+    first, second = world.a_pair()
+    third = world.submit(one())
+    world.later(SLICE)
+    assert world.partings() == [Parted.UNMEASURED]
+    assert world.job(first).beside == {second: False}
+    world.runs(third)
+
+
+def test_one_that_tells_nothing_does_not_stay_beside_one_that_loses() -> None:
+    world = Pairs()
+    first, second = world.a_pair()
+    world.measured(first, 0, 500)
+    assert world.state.packed == {first: second}, "it bears with that for a while"
+    world.measured(first, 0, 400)
+    assert world.partings() == [Parted.UNMEASURED]
+    assert world.job(second).beside == {first: False}
+
+
+def test_on_parts_of_a_device_none_goes_beside_another() -> None:
+    world = Pairs(us(0), a_tenant("them", 0, order=QueueOrder.SKIP))
+    first = world.started(one().gpus(0.5))
+    world.tells(first)
+    other = world.started(a_job().gpus(0.5).of("them"))
+    second = world.submit(one().gpus(0.5))
+    world.later(SLICE)
+    world.runs(second)
+    world.tells(second)
+    running = {job: world.is_(job) for job in (first, second, other)}
+    assert running == {first: S.SUSPENDED, second: S.RUNNING, other: S.RUNNING}
+    assert not world.told(e.Packed), "the job on the other half was not asked"
+
+
+def test_which_pair_is_first_does_not_hang_on_who_came_to_its_place_first() -> None:
+    world = Pairs(us(2), devices=2)
+    outside = Others(cpu_milli=62_000)
+    world.tell(OthersReport(NodeId(0), outside))
+    firsts = [world.started(one()) for _ in range(2)]
+    for job in reversed(firsts):
+        world.tells(job)
+    seconds = [world.submit(one()) for _ in range(2)]
+    world.later(SLICE)
+    for job in seconds:
+        world.runs(job)
+    for job in seconds:
+        world.tells(job)
+    assert not world.state.packed
+    world.tell(OthersReport(NodeId(0), replace(outside, cpu_milli=61_000)))
+    cluster = world.state.cluster
+    gangs = [*cluster.gangs.values()]
+    for there in (gangs, gangs[::-1]):
+        places: dict[tuple[Slot, ...], dict[JobId, Gang]] = {}
+        for gang in there:
+            places.setdefault(gang.slots, {})[gang.id] = gang
+        (first, *_) = packings(cluster, places, world.now)
+        assert first.job == firsts[0], "after a restart it would be, too"
+
+
+def test_a_gang_that_is_promoted_leaves_the_place_that_it_was_entered_at() -> None:
+    world = Pairs()
+    gang = world.state.cluster.gangs[world.started(one())]
+    line = line_of(gang.standing.shape)
+    order = Stints({line: SLICE}, frozenset({line}))
+    order.enter(gang)
+    gang.slots = having(gang.slots, ((1,),))
+    order.leave(gang)
+    assert not order.places
+
+
+def test_cpus_that_others_use_outside_are_not_used() -> None:
+    world = Pairs()
+    first, _ = world.a_pair()
+    world.tell(OthersReport(NodeId(0), Others(cpu_milli=62_500)))
+    assert world.partings() == [Parted.CPU]
+    assert world.orders(first)[-1] is f.FreezeTask
+
+
+def test_where_cpus_run_short_only_pairs_there_are_parted() -> None:
+    fixed = a_tenant("them", 0, order=QueueOrder.SKIP)
+    world = Pairs(us(2), fixed, devices=1, nodes=2)
+    pairs = world.many_pairs()
+    assert len(pairs) == 2
+    other = world.started(a_job().gpus(0).cpus(62.5).of("them"))
+    (slot,) = world.job(other).attempts[-1].slots
+    assert world.partings() == [Parted.CPU]
+    (left,) = world.state.packed
+    assert world.job(left).attempts[-1].slots[0].node != slot.node
 
 
 def test_cpus_of_others_are_not_used() -> None:

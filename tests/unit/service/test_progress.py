@@ -4,7 +4,15 @@ import pytest
 
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import HOUR, SECOND
-from allotment.service.progress import MOST, MOST_METRICS, Steps, metrics_of, read
+from allotment.service.progress import (
+    MOST,
+    MOST_METRICS,
+    SURE_NS,
+    Steps,
+    metrics_of,
+    rates_of,
+    read,
+)
 from allotment.service.workspace import Changed
 
 KEY = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
@@ -121,6 +129,28 @@ def test_a_rate_that_is_compared_rests_on_what_was_told_since_only() -> None:
     assert steps.is_sure(3 * SECOND * 1_000_000)
     assert not steps.is_sure(), "elsewhere it rests on ten seconds"
     assert steps.rate == 5 * HOUR // SECOND, "the first was of before"
+
+
+def test_a_pair_of_which_one_tells_nothing_is_told_of_after_a_while() -> None:
+    mine, other = Steps(1, 1), Steps(1, 1)
+    found: list[tuple[int, int] | None] = []
+    for second in range(0, 25, 5):
+        told = read(changed(b'{"step": %d}' % (10 * second)))
+        assert told is not None
+        mine.add(second * SECOND * 1_000_000, told)
+        found.append(rates_of(mine, None, SURE_NS))
+    assert found == [None] * 4 + [(10 * HOUR // SECOND, 0)]
+    assert rates_of(mine, other, SURE_NS) is None, "nothing is new"
+
+
+def test_a_pair_is_told_of_once_both_are_sure() -> None:
+    mine, other = Steps(1, 1), Steps(1, 1)
+    for second in range(0, 20, 5):
+        told = read(changed(b'{"step": %d}' % (10 * second)))
+        assert told is not None
+        for steps in (mine, other):
+            steps.add(second * SECOND * 1_000_000, told)
+    assert rates_of(mine, other, SURE_NS) == (10 * HOUR // SECOND,) * 2
 
 
 def test_how_busy_devices_are_is_the_mean_of_the_looks() -> None:

@@ -34,7 +34,7 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant, Resources
 from allotment.policies.rescheduling.packing import packing_lines, packings
-from allotment.policies.rescheduling.stints import Line, Stints, may_restart
+from allotment.policies.rescheduling.stints import Line, Stints, may_restart, takes_whole
 
 Places = frozenset[tuple[NodeId, int]]
 """Devices: nodes and indexes."""
@@ -96,7 +96,7 @@ class InSlices:
             for gang in self.cluster.placed.resuming.values()
             if self.deals(gang)
             and gang.beside is None
-            and (not _takes_whole(gang) or busy.isdisjoint(_devices(gang.slots)))
+            and (not takes_whole(gang) or busy.isdisjoint(_devices(gang.slots)))
         ]
         return sorted(found, key=lambda pair: pair[0])
 
@@ -297,11 +297,6 @@ def _fewest(cluster: Cluster, waiting: Standing, gangs: list[Gang]) -> int:
 def _keeps(gang: Gang) -> tuple[Resources, ...]:
     """Return what each task of a gang keeps while it is suspended."""
     return tuple(need - lease_part(need) for need in gang.needs)
-
-
-def _takes_whole(gang: Gang) -> bool:
-    """Whether a gang shares none of its devices."""
-    return all(need.gpu_milli and not need.gpu_milli % DEVICE for need in gang.needs)
 
 
 def _apart(one: Gang, other: Gang) -> bool:

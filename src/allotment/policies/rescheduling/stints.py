@@ -11,7 +11,7 @@ from allotment.core.gang import Gang
 from allotment.core.slices import SWITCHES, Slices, line_of, may_pause, slice_end
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
-from allotment.model.quantity import Instant
+from allotment.model.quantity import DEVICE, Instant
 from allotment.model.spec import GiveWay
 
 Line = tuple[str, str]
@@ -24,6 +24,8 @@ class Stints(Book):
         """The gangs of the queues in `packing` are kept by their places, too."""
         self._slices, self._packing = slices, packing
         self.places: dict[tuple[Slot, ...], dict[JobId, Gang]] = {}
+        self._place_of: dict[JobId, tuple[Slot, ...]] = {}
+        """Where they were entered: a gang that is promoted may name other cells beside it."""
         self._ends: list[tuple[Instant, JobId]] = []
         self._later: list[tuple[Instant, JobId]] = []
         """When they may be sent away, too, if they have saved."""
@@ -34,6 +36,7 @@ class Stints(Book):
         end = None if gang.is_surplus else slice_end(self._slices, gang)
         if self._packing and self._packs(gang):
             self.places.setdefault(gang.slots, {})[gang.id] = gang
+            self._place_of[gang.id] = gang.slots
         if end is not None:
             later = max(end, restart_from(gang))
             self._of[gang.id] = end, later
@@ -44,18 +47,24 @@ class Stints(Book):
         """Strike a gang off; it need not be there."""
         if gang.is_surplus:
             return
-        there = self.places.get(gang.slots)
-        if there is not None and there.pop(gang.id, None) is not None and not there:
-            del self.places[gang.slots]
+        place = self._place_of.pop(gang.id, None)
+        if place is not None:
+            del self.places[place][gang.id]
+            if not self.places[place]:
+                del self.places[place]
         moments = self._of.pop(gang.id, None)
         if moments is not None:
             for ends, at in zip((self._ends, self._later), moments, strict=True):
                 del ends[bisect_left(ends, (at, gang.id))]
 
     def _packs(self, gang: Gang) -> bool:
-        """Whether a gang may share its devices: it has some, and is suspended for turns."""
+        """Whether a gang may share its devices: they are all its own, and it takes turns.
+
+        On a part of a device, jobs that were not asked would have one more beside them.
+        """
         line = line_of(gang.standing.shape)
-        return line in self._packing and may_pause(gang) and not gang.is_surplus
+        pauses = line in self._packing and may_pause(gang) and not gang.is_surplus
+        return pauses and takes_whole(gang)
 
     def over(self, now: Instant) -> Iterator[JobId]:
         """Return those that have had their slice, the earliest first."""
@@ -84,6 +93,11 @@ def _first_after(ends: list[tuple[Instant, JobId]], now: Instant) -> int:
 
 def _moment(entry: tuple[Instant, JobId]) -> Instant:
     return entry[0]
+
+
+def takes_whole(gang: Gang) -> bool:
+    """Whether a gang has devices, and shares none of them."""
+    return all(need.gpu_milli and not need.gpu_milli % DEVICE for need in gang.needs)
 
 
 LEAST_KEPT = 10
