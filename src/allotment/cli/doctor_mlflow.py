@@ -8,7 +8,7 @@ from allotment.client import ApiError, Client, Refused, Unreachable
 from allotment.model.errors import Code
 
 PATIENCE_S = 60.0
-"""The service gives MLflow half a minute."""
+"""The service gives MLflow less."""
 
 
 def mlflow(folder: Path) -> list[Finding]:

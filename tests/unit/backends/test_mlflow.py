@@ -112,6 +112,7 @@ def test_a_run_of_no_job_is_left_out(wrong: dict[str, Any]) -> None:
         (saying(b"[" * 100_000), "does not answer as an MLflow server does"),
         (saying({"runs": 3}), "does not answer as an MLflow server does"),
         (saying({"message": "no\x1b[31m such"}, 404), r"HTTP 404: no \[31m such"),
+        (saying(b'{"x":' * 100_000, 500), "HTTP 500$"),
         (saying(b"", 401), "wants a password"),
         (saying(b"", 302, Location="http://127.0.0.1:1/"), "HTTP 302"),
     ],
@@ -155,6 +156,52 @@ def test_an_answer_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> No
                 MlflowRest().newest(at, 0)
         finally:
             over.set()
+
+
+def test_an_answer_whose_beginning_drips_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest, "_WHOLE_S", 0.05)
+    over = threading.Event()
+
+    def dripping(handler: BaseHTTPRequestHandler, _: dict[str, Any]) -> None:
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\nX: ")
+        for letter in [b"x"] * 500:
+            if over.wait(0.01):
+                return
+            handler.wfile.write(letter)
+
+    with answering(dripping) as at:
+        try:
+            with pytest.raises(TrackerAway, match="not whole"):
+                MlflowRest().newest(at, 0)
+        finally:
+            over.set()
+
+
+def test_an_answer_of_very_many_small_things_is_not_read() -> None:
+    runs = b'{"runs":[' + b"{}," * 600_000 + b"{}]}"
+    with answering(saying(runs)) as at, pytest.raises(TrackerAway, match="more than 500,000"):
+        MlflowRest().newest(at, 0)
+
+
+def test_of_a_run_with_very_many_metrics_those_of_the_newest_steps_are_kept() -> None:
+    run = a_run()
+    metrics = [{"key": f"m{step}", "value": 1, "step": step} for step in range(300)]
+    machine = [{"key": f"system/{n}", "value": 1, "step": 10**6} for n in range(200)]
+    strange = [{"key": "x" * 300, "value": 1}, {"key": "none"}]
+    run["data"]["metrics"] = metrics + machine + strange
+    with answering(saying({"runs": [run]})) as at:
+        (found,) = MlflowRest().of_job(at, 7, 99)
+    assert [metric.name for metric in found.metrics] == [f"m{n}" for n in range(299, 199, -1)]
+
+
+def test_a_number_beyond_all_is_no_metric() -> None:
+    run = json.dumps(a_run()).replace("0.5", "1" + "0" * 400)
+    with answering(saying(f'{{"runs": [{run}]}}'.encode())) as at:
+        try:
+            (found,) = MlflowRest().of_job(at, 7, 99)
+        except TrackerAway:
+            return
+    assert found.metrics == ()
 
 
 def test_pages_without_end_are_read_so_far() -> None:

@@ -144,6 +144,27 @@ def test_how_many_processes_a_node_has(limits: str, processes: str) -> None:
     assert dict(said.env)["PET_NPROC_PER_NODE"] == "8"
 
 
+def test_how_many_processes_a_node_has_may_be_said_in_words_or_by_its_runtime() -> None:
+    cpu = ("numNodes: 2", "numNodes: 2\n    numProcPerNode: cpu")
+    said = example("trainjob", ('cpu: "2", memory: 64Mi', 'cpu: "2", nvidia.com/gpu: 4'), cpu)
+    assert dict(said.spec.env)["PET_NPROC_PER_NODE"] == "2"
+    torch = ("jax: {}", "torch: {numProcPerNode: 3}")
+    assert dict(example("runtime", torch).spec.env)["PET_NPROC_PER_NODE"] == "3"
+
+
+def test_a_number_of_processes_that_nobody_reads_is_warned_of() -> None:
+    found = example("runtime", ("  trainer:\n", "  trainer:\n    numProcPerNode: 4\n"))
+    assert any(each.path.endswith("numProcPerNode") for each in found.warnings)
+
+
+def test_variables_of_a_framework_are_the_jobs_own_but_those_of_its_runtime() -> None:
+    own = example("trainjob", ("name: LR, value", "name: PET_MAX_RESTARTS, value")).spec
+    assert dict(own.env)["PET_MAX_RESTARTS"] == "0.1"
+    more = 'env: [{name: JAX_PLATFORMS, value: cpu}, {name: SEED, value: "7"}]'
+    own = example("runtime", ('env: [{name: SEED, value: "7"}]', more)).spec
+    assert dict(own.env)["JAX_PLATFORMS"] == "cpu"
+
+
 def test_without_an_image_of_its_own_the_engine_s_is_used_and_that_is_said() -> None:
     found = example("trainjob", ("    image: localhost/busybox:1\n", ""))
     assert found.spec.image == ""
@@ -157,11 +178,14 @@ def test_a_runtime_may_stand_in_the_file_of_its_job() -> None:
     assert (role.count, spec.image, spec.retry) == (2, "localhost/busybox:1", 1)
     assert role.resources.cpu_milli == 100
     assert dict(spec.env) == {"JAX_NUM_PROCESSES": "2", "SEED": "7"}
-    assert "seed $SEED" in role.command[-1]
+    assert "seed $SEED" in role.command[2]
+    assert role.command[3:] == ("exit 1",), "its arguments stay, as the job has none"
     warned = {each.path.rpartition(".")[2]: each.line for each in found.warnings}
     assert warned == {"labels": 5, "podGroupPolicy": 8, "metadata": 15}
     no_command = example("runtime", ("    command:\n      - sh\n      - -c\n", "    args:\n"))
-    assert no_command.spec.roles[0].command[:2] == ("sh", "-c")
+    command = no_command.spec.roles[0].command
+    assert (command[:2], len(command)) == (("sh", "-c"), 3), "the job's arguments are in place"
+    assert "seed $SEED" in command[2]
 
 
 @pytest.mark.parametrize(

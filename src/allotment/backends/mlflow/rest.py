@@ -3,19 +3,23 @@
 So each answer has a bound and an end, and what is not as it should be is left out.
 """
 
+import heapq
 import http.client
 import math
 import re
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from allotment import __version__
-from allotment.service.tracking.ports import Metric, Registered, Run, TrackerAway
+from allotment.service.tracking.ports import OF_SYSTEM, Metric, Registered, Run, TrackerAway
 from allotment.service.tracking.variables import ATTEMPT, JOB, SUBMITTED
 
 _API: Final = "/api/2.0/mlflow"
@@ -23,7 +27,12 @@ _SILENCE_S: Final = 15.0
 _WHOLE_S: Final = 30.0
 _PIECE: Final = 1 << 16
 _MOST_BYTES: Final = 32 << 20
-"""Of one answer."""
+_MOST_OBJECTS: Final = 500_000
+"""Of one answer: each takes time to read and memory, however short it is written."""
+_MOST_METRICS: Final = 100
+"""Of one run, which is remembered while its job is."""
+_LONGEST_NAME: Final = 256
+_LONGEST_STATUS: Final = 32
 _MOST_EXPERIMENTS: Final = 1_000
 _PAGE: Final = 200
 _PAGES: Final = 5
@@ -39,12 +48,12 @@ T = TypeVar("T")
 
 class _Pair(msgspec.Struct, frozen=True):
     key: str = ""
-    value: object = None
+    value: str | float | None = None
 
 
 class _MetricSaid(msgspec.Struct, frozen=True):
     key: str = ""
-    value: object = None
+    value: str | float | None = None
     timestamp: int = 0
     step: int = 0
 
@@ -127,7 +136,7 @@ class MlflowRest:
         newest = [
             (model.name, max(model.latest_versions, key=_number))
             for model in models.registered_models
-            if model.latest_versions
+            if model.latest_versions and len(model.name) <= _LONGEST_NAME
         ]
         ids = [version.run_id for _, version in newest if _ID.fullmatch(version.run_id)]
         runs = {run.id: run for run in self.again(address, list(dict.fromkeys(ids)))}
@@ -193,35 +202,70 @@ class MlflowRest:
 
 def _answered(address: str, method: str, path: str, body: bytes) -> bytes:
     """Ask once. Nowhere else, where it redirects; and with an end, however slowly it speaks."""
-    place = urlsplit(address)
-    host, ends_at = place.hostname or "", time.monotonic() + _WHOLE_S
-    if place.scheme == "https":
-        safely = ssl.create_default_context()
-        wire = http.client.HTTPSConnection(host, place.port, timeout=_SILENCE_S, context=safely)
-    else:
-        wire = http.client.HTTPConnection(host, place.port, timeout=_SILENCE_S)
+    ends_at = time.monotonic() + _WHOLE_S
     try:
-        headers = {"User-Agent": f"allotment/{__version__}", "Connection": "close"}
-        if body:
-            headers["Content-Type"] = "application/json"
-        wire.request(method, place.path.rstrip("/") + path, body or None, headers)
-        answer = wire.getresponse()
-        said = b"".join(_pieces(answer, ends_at))
-    finally:
-        wire.close()
-    if answer.status != http.client.OK:
-        raise TrackerAway(_refused(answer.status, said))
+        status, said = _heard(address, method, path, body)
+    except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() < ends_at:
+            raise
+        raise TrackerAway(_late()) from error
+    if time.monotonic() >= ends_at:
+        raise TrackerAway(_late())
+    if status != http.client.OK:
+        raise TrackerAway(_refused(status, said))
     return said
 
 
-def _pieces(answer: http.client.HTTPResponse, ends_at: float) -> Iterator[bytes]:
+def _late() -> str:
+    return f"its answer was not whole after {_WHOLE_S:.0f} s"
+
+
+def _heard(address: str, method: str, path: str, body: bytes) -> tuple[int, bytes]:
+    """Return the status of an answer, and as much of its body as came in time."""
+    place = urlsplit(address)
+    host, safely = place.hostname or "", None
+    wire = http.client.HTTPConnection(host, place.port)
+    if place.scheme == "https":
+        safely = ssl.create_default_context()
+        wire = http.client.HTTPSConnection(host, place.port, context=safely)
+    headers = {"User-Agent": f"allotment/{__version__}", "Connection": "close"}
+    if body:
+        headers["Content-Type"] = "application/json"
+    line = socket.create_connection((host, wire.port), _SILENCE_S)
+    with closing(line), _cut_after(line, _WHOLE_S), closing(wire):
+        wire.sock = line
+        if safely is not None:
+            wire.sock = safely.wrap_socket(line, server_hostname=host)
+        wire.request(method, place.path.rstrip("/") + path, body or None, headers)
+        with wire.getresponse() as answer:
+            return answer.status, b"".join(_pieces(answer))
+
+
+@contextmanager
+def _cut_after(line: socket.socket, patience_s: float) -> Generator[None]:
+    """Have a connection end after so long: each part of an answer may come just in time, letter
+    by letter, also those that nobody here reads by himself."""
+
+    def cut() -> None:
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+    with closing(line.dup()) as other:  # TLS takes the first one away
+        ending = threading.Timer(patience_s, cut)
+        ending.daemon = True
+        ending.start()
+        try:
+            yield
+        finally:
+            ending.cancel()
+
+
+def _pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
     size = 0
     while piece := answer.read1(_PIECE):
         size += len(piece)
         if size > _MOST_BYTES:
             raise TrackerAway(f"it answers with more than {_MOST_BYTES >> 20} MiB")
-        if time.monotonic() > ends_at:
-            raise TrackerAway(f"its answer was not whole after {_WHOLE_S:.0f} s")
         yield piece
 
 
@@ -231,13 +275,15 @@ def _refused(status: int, said: bytes) -> str:
         return f"it wants a password (HTTP {status}), and the service has none"
     try:
         words = msgspec.json.decode(said, type=_Refusal).message
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         words = ""
     told = "".join(letter if letter.isprintable() else " " for letter in words[:200])
     return f"HTTP {status}" + (f": {told}" if told else "")
 
 
 def _decoded(said: bytes, kind: type[T], address: str) -> T:
+    if said.count(b"{") > _MOST_OBJECTS:
+        raise TrackerAway(f"it answers with more than {_MOST_OBJECTS:,} things")
     try:
         return msgspec.json.decode(said, type=kind, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -256,26 +302,35 @@ def _run(said: _RunSaid, address: str) -> Run | None:
     job, submitted, attempt = (_whole(tags.get(name, "")) for name in (JOB, SUBMITTED, ATTEMPT))
     if not job:
         return None
-    metrics = (_metric(metric) for metric in said.data.metrics)
+    metrics = [found for each in said.data.metrics if (found := _metric(each)) is not None]
+    if len(metrics) > _MOST_METRICS:
+        metrics = heapq.nlargest(_MOST_METRICS, metrics, key=_counts)
     return Run(
         info.run_id,
         f"{address}/#/experiments/{info.experiment_id}/runs/{info.run_id}",
-        info.status if info.status.isalpha() else "",
+        info.status if info.status.isalpha() and len(info.status) <= _LONGEST_STATUS else "",
         _bounded(info.start_time),
         job,
         submitted,
         attempt,
         _NESTED in tags,
-        tuple(metric for metric in metrics if metric is not None),
+        tuple(metrics),
     )
 
 
 def _metric(said: _MetricSaid) -> Metric | None:
     """Return a metric that can be shown; None where its value is no finite number."""
     value = said.value
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not isinstance(value, float) or not math.isfinite(value):
         return None
-    return Metric(said.key, float(value), _bounded(said.timestamp), _bounded(said.step))
+    if len(said.key) > _LONGEST_NAME:
+        return None
+    return Metric(said.key, value, _bounded(said.timestamp), _bounded(said.step))
+
+
+def _counts(metric: Metric) -> tuple[bool, int]:
+    """Return how much a metric says of how far a run is, to compare."""
+    return not metric.name.startswith(OF_SYSTEM), metric.step
 
 
 def _whole(text: str) -> int:

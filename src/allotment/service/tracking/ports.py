@@ -1,12 +1,15 @@
 """What is asked of an MLflow server, and what it says, which anybody may have written."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from allotment.model.errors import AllotmentError
 from allotment.model.tracking import MlflowSetup
+
+OF_SYSTEM: Final = "system/"
+"""Metrics of the machine, which MLflow adds with steps of their own."""
 
 
 class TrackerAway(AllotmentError):

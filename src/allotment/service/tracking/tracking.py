@@ -21,7 +21,14 @@ from allotment.service.finding import Finding
 from allotment.service.live_use import running
 from allotment.service.progress import ProgressLine, Steps
 from allotment.service.threads import Threads
-from allotment.service.tracking.ports import Metric, Registered, Run, Tracker, TrackerAway
+from allotment.service.tracking.ports import (
+    OF_SYSTEM,
+    Metric,
+    Registered,
+    Run,
+    Tracker,
+    TrackerAway,
+)
 from allotment.service.tracking.variables import variables_of
 from allotment.service.tracking.view import ModelRow, ModelRows
 from allotment.service.views import ProgressView, RunView
@@ -30,6 +37,8 @@ LOOK_EVERY_S: Final = 5.0
 KEEP_EVERY_S: Final = 1.0
 PATIENCE_S: Final = 60.0
 """For a look beside all work."""
+LISTING_S: Final = 25.0
+"""For who lists models, and as long before for its turn: its client waits a minute."""
 SHOWING_S: Final = 2.0
 """By so much `allot show` may come later for it, once in AWAY_S."""
 AWAY_S: Final = 30.0
@@ -41,8 +50,6 @@ _BACK_MS: Final = 3_600_000
 _MOST_JOBS: Final = 10_000
 _MOST_RUNS: Final = 20
 _MOST_AGAIN: Final = 500
-_OF_SYSTEM: Final = "system/"
-"""Metrics of the machine, which MLflow adds with steps of their own."""
 
 log = structlog.get_logger("allot.mlflow")
 
@@ -225,9 +232,9 @@ class Tracking:
                 "Its administrator names one in the configuration: mlflow: {url: …}.",
             )
         try:
-            found = await self._threads.run(actor, partial(tracker.models, address), PATIENCE_S)
+            found = await self._threads.run(actor, partial(tracker.models, address), LISTING_S)
         except (TrackerAway, TimeoutError) as error:
-            why = str(error) or f"no answer in {PATIENCE_S:.0f} s"
+            why = str(error) or f"no answer in {LISTING_S:.0f} s"
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"MLflow at {address} does not say which models it has: {why}.",
@@ -237,7 +244,7 @@ class Tracking:
 
 
 def _is_told(metric: Metric) -> bool:
-    return not metric.name.startswith(_OF_SYSTEM)
+    return not metric.name.startswith(OF_SYSTEM)
 
 
 def _row(model: Registered, finding: Finding) -> ModelRow:

@@ -149,6 +149,8 @@ class Task(msgspec.Struct, frozen=True):
 
     image: str = ""
     command: tuple[str, ...] = ()
+    arguments: int = 0
+    """How many words of it are `args`."""
     env: dict[str, str] = {}
     workdir: str = ""
     resources: Map = {}
@@ -256,6 +258,7 @@ def read_container(
     return Task(
         image=told.text(found.get("image"), (*place, "image")),
         command=_command(words, more, env, place, told) or usual,
+        arguments=len(more),
         env=env,
         workdir=told.text(found.get("workingDir"), (*place, "workingDir")),
         resources=_resources(found.get(resources), (*place, resources), told),

@@ -34,7 +34,7 @@ POLICY: Fields = {
     "mpi": BY_SSH,
     "flux": Refused("needs Flux in each pod", "write the command that Flux would start"),
 }
-TORCH: Fields = {"envInjection": Unused("a node is one container")}
+TORCH: Fields = {"numProcPerNode": READ, "envInjection": Unused("a node is one container")}
 TEMPLATE: Fields = {"metadata": Unused("it is of an object of a cluster"), "spec": READ}
 SET: Fields = {
     "replicatedJobs": READ,
@@ -73,6 +73,8 @@ class Runtime(msgspec.Struct, frozen=True):
     """What tells its nodes of each other: torch, jax, xgboost, or '' for nothing."""
     retry: int
     nodes: int = 1
+    processes: str = "auto"
+    """How many a torchrun starts, where the job does not say."""
     task: Task = Task()
     warnings: tuple[Problem, ...] = ()
 
@@ -84,7 +86,7 @@ def read_runtime(plain: Plain, tree: Tree | None, source: str) -> Runtime:
     meta = told.map(found.get("metadata"), ("metadata",), META)
     spec = told.map(found.get("spec"), ("spec",), SPEC)
     policy = told.map(spec.get("mlPolicy"), ("spec", "mlPolicy"), POLICY)
-    told.map(policy.get("torch"), ("spec", "mlPolicy", "torch"), TORCH)
+    torch = told.map(policy.get("torch"), ("spec", "mlPolicy", "torch"), TORCH)
     within: Place = ("spec", "template")
     template = told.map(spec.get("template"), within, TEMPLATE)
     body = told.map(template.get("spec"), (*within, "spec"), SET)
@@ -99,6 +101,7 @@ def read_runtime(plain: Plain, tree: Tree | None, source: str) -> Runtime:
         policy=next((each for each in ("torch", "jax", "xgboost") if each in policy), ""),
         retry=(restarts + 1) * tries - 1,
         nodes=told.number(policy.get("numNodes"), ("spec", "mlPolicy", "numNodes"), 1, 1),
+        processes=str(torch.get("numProcPerNode", "auto")),
         task=task,
         warnings=tuple(problem_at(tree, *finding) for finding in told.warnings),
     )

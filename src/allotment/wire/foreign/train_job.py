@@ -77,8 +77,17 @@ KNOWN: Final[Mapping[str, str]] = {
 }
 """Runtimes of Kubeflow, and what tells their nodes of each other."""
 BY_SSH = ("deepspeed-distributed", "mlx-distributed")
-RESERVED = {"torch": "PET_", "jax": "JAX_", "xgboost": "DMLC_"}
-"""How the variables begin that are the runtime's own."""
+RESERVED = {
+    "torch": frozenset({
+        "PET_NNODES", "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR",
+        "PET_MASTER_PORT",
+    }),
+    "jax": frozenset({"JAX_NUM_PROCESSES", "JAX_PROCESS_ID", "JAX_COORDINATOR_ADDRESS"}),
+    "xgboost": frozenset({
+        "DMLC_NUM_WORKER", "DMLC_TASK_ID", "DMLC_TRACKER_URI", "DMLC_TRACKER_PORT",
+    }),
+}  # fmt: skip
+"""The variables that are the runtime's own."""
 
 
 def read_train_job(
@@ -101,7 +110,10 @@ def read_train_job(
     draft.is_held = told.truth(spec.get("suspend"), ("spec", "suspend"))
     if spec.get("managedBy") not in (None, CONTROLLER):
         told.refuse(("spec", "managedBy"), "gives the job to another controller", "take it out")
-    _tell(draft, runtime.policy, trainer.get("numProcPerNode"), count, told)
+    processes = trainer.get("numProcPerNode")
+    if processes is not None and runtime.policy != "torch":
+        told.warn((*AT, "numProcPerNode"), "is not used: it is for torchrun's runtimes")
+    _tell(draft, runtime, processes, count, told)
     job = finish(draft, Dialect.TRAIN_JOB, told, tree, source)
     return msgspec.structs.replace(job, warnings=(*runtime.warnings, *job.warnings))
 
@@ -136,9 +148,12 @@ def _task(trainer: Map, runtime: Runtime, told: Remarks) -> Task:
     """Return what a node runs: what its runtime says, changed by the job."""
     base = runtime.task
     own: Map = dict(trainer)
+    words: list[Plain] = [*base.command]
+    arguments = words[len(words) - base.arguments :]
     if trainer.get("args") and not trainer.get("command") and base.command:
-        words: list[Plain] = [*base.command]
-        own["command"] = words
+        own["command"] = words[: len(words) - base.arguments]
+    elif trainer.get("command") and not trainer.get("args"):
+        own["args"] = arguments
     mine = read_container(own, AT, told, base.command, INDEXED, resources="resourcesPerNode")
     if not mine.image and not base.image:
         told.warn(
@@ -200,16 +215,18 @@ def _check_target(name: Plain, place: Place, told: Remarks) -> None:
         told.refuse(place, f"changes {shown(name)}, and a TrainJob here has its {NODE} alone")
 
 
-def _tell(draft: JobDraft, policy: str, processes: Plain, count: int, told: Remarks) -> None:
+def _tell(
+    draft: JobDraft, runtime: Runtime, processes: Plain, count: int, told: Remarks
+) -> None:
     """Have all nodes be told what their runtime tells them; the rest as each starts."""
     (role,) = draft.roles
-    begins = RESERVED.get(policy)
+    policy = runtime.policy
     for name in role.task.env:
-        if begins and name.startswith(begins):
+        if name in RESERVED.get(policy, ()):
             told.refuse((*AT, "env"), f"sets {name}, which is its runtime's own", "take it out")
     need = role.task.resources
     devices = int(str(need.get("gpu", "0")))
-    each = str(processes or "auto")
+    each = str(runtime.processes if processes is None else processes)
     if each not in ("auto", "gpu", "cpu") and not (
         each.isascii() and each.isdecimal() and 0 < len(each) < 4 and int(each)
     ):
@@ -219,7 +236,7 @@ def _tell(draft: JobDraft, policy: str, processes: Plain, count: int, told: Rema
         )
     if policy == "torch":
         cpus = amount_of(str(need.get("cpu", "0"))) or 0
-        if each == "auto" and not devices:
+        if each == "cpu" or (each == "auto" and not devices):
             each = str(max(1, -int(-cpus // 1)))
         draft.env = {"PET_NNODES": str(count), "PET_NPROC_PER_NODE": each}
     elif policy == "jax":
