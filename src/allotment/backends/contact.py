@@ -19,6 +19,7 @@ class Contact:
         self._engine, self._works = engine, works
         self._log = structlog.get_logger(f"allot.{engine.lower()}")
         self._answered = monotonic()
+        self._missed = self._away_s = 0.0
         self.trouble = ""
         """Why the engine does not answer; '' where it does."""
 
@@ -27,10 +28,17 @@ class Contact:
         """For how long it has not answered; 0 where it does."""
         return monotonic() - self._answered if self.trouble else 0.0
 
+    @property
+    def away_s(self) -> float:
+        """For how long it has been away in all, since we began: from an answer that did not
+        come to the next that did."""
+        return self._away_s + (monotonic() - self._missed if self.trouble else 0.0)
+
     def answered(self) -> None:
         """Note an answer."""
         if self.trouble:
             self._log.info(f"{self._engine} answers again", after_s=round(self.silent_s))
+        self._away_s = self.away_s
         self.trouble, self._answered = "", monotonic()
 
     def missed(self, why: str) -> None:
@@ -38,6 +46,7 @@ class Contact:
         if not self.trouble:
             words = f"{self._engine} does not answer; its {self._works} go on"
             self._log.warning(words, why=why)
+            self._missed = monotonic()
         self.trouble = why
 
     async def __aenter__(self) -> None:

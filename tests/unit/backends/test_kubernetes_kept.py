@@ -75,6 +75,20 @@ def test_it_is_told_with_its_code_and_known_after_a_restart(world: World) -> Non
     asyncio.run(story())
 
 
+def test_that_its_memory_did_not_suffice_is_told_by_its_node(world: World) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            await begun(world, backend)
+            await writes(backend, 137)
+            world.api.finish(137, "OOMKilled")
+            await until(world.ends)
+            (end,) = world.ends()
+            assert end.exit is not None
+            assert end.exit.oom
+
+    asyncio.run(story())
+
+
 def test_words_without_the_right_token_are_a_tasks_own(world: World) -> None:
     async def story() -> None:
         async with world.service() as backend:

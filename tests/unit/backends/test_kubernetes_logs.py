@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from allotment.backends.contact import Contact
-from allotment.backends.kubernetes import logs
+from allotment.backends.kubernetes import logs, outputs
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.kubeconfig import Access
-from allotment.backends.kubernetes.logs import FILE, Follower
+from allotment.backends.kubernetes.logs import CUT, FILE, Follower
+from allotment.backends.kubernetes.outputs import Outputs
+from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.stamped import TORN, Stamped
 from allotment.model.errors import EngineAway
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 
 KIB = 1 << 10
 BREAK = b"BREAK"
@@ -108,6 +111,31 @@ def test_a_line_that_broke_off_comes_again_once(tmp_path: Path) -> None:
     assert client.asked == ["", "1t", "2t"]
     assert (tmp_path / FILE).read_bytes() == b"a\nbcd\ne\nf"
     assert follower.dropped == 0
+
+
+def test_a_node_that_cannot_be_asked_is_asked_until_it_answers(tmp_path: Path) -> None:
+    client = Told(tmp_path, [*[[BREAK]] * 9, [b"1t a\n"]])
+    followed(client, tmp_path, 100)
+    assert (tmp_path / FILE).read_bytes() == b"a\n"
+
+
+def test_output_that_does_not_come_in_time_is_missed_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "LAST_S", 0.01)
+    key = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
+    records = Records(tmp_path)
+    client = Told(records.folder(key), [[b"1t a\n2t b", BREAK], *[[BREAK]] * 100_000])
+
+    async def story() -> None:
+        kept = Outputs(client, records)
+        kept.follow(key, Launched("p", "n1", "t", log_bytes=100), None)
+        for _ in range(2):
+            assert await kept.finish(key) == 0
+        await kept.close()
+
+    asyncio.run(story())
+    assert (records.folder(key) / FILE).read_bytes() == b"a\n" + CUT
 
 
 def test_a_later_service_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:

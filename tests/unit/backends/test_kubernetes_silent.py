@@ -3,16 +3,20 @@
 import asyncio
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
 
+from allotment.backends import contact as contact_of
+from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import backend as backend_of
-from allotment.backends.kubernetes import beats, logs, outputs, watch
+from allotment.backends.kubernetes import beats, logs, outputs, silent_nodes, watch
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes.backend import KubernetesBackend
+from allotment.backends.kubernetes.cluster import Cluster
 from allotment.backends.kubernetes.runner import BEAT, GO, UNGUARDED, UNHEARD
+from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo
@@ -98,6 +102,30 @@ def test_what_a_silent_node_ran_is_over_after_force_after(
             assert world.api.our_pod()["metadata"]["deletionTimestamp"], "it may be there still"
 
     asyncio.run(story())
+
+
+def test_while_kubernetes_is_away_no_node_is_silent_for_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No kubelet can report to it then: what runs would be taken for dead, and run twice."""
+    now = [0.0]
+    for module in (contact_of, silent_nodes):
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    contact = Contact("Kubernetes", "pods")
+    silent = SilentNodes(cast("Cluster", None), contact, Millis(60_000))
+
+    def at(seconds: float) -> bool:
+        now[0] = seconds
+        return silent.is_given_up("n1")
+
+    silent.note("n1", is_silent=True)
+    assert not at(10)
+    contact.answered()
+    contact.missed("it is being renewed")
+    assert not at(500)
+    contact.answered()
+    assert not at(549)
+    assert at(550)
 
 
 def test_what_is_told_to_end_on_a_silent_node_has_ended_by_then(

@@ -380,6 +380,26 @@ def test_a_task_whose_signal_never_arrives_is_ended_after_its_grace(
     asyncio.run(story())
 
 
+def test_no_other_task_waits_for_a_signal_that_does_not_arrive(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of a gang are told one after the other; its devices are wanted."""
+
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            world.api.run()
+            await until(lambda: world.said(Seen.RUNNING))
+            monkeypatch.setattr(backend._stopping, "_entering", lambda *_: ["sleep", "600"])
+            async with asyncio.timeout(10):
+                await backend.stop(KEY, "USR1", Millis(60_000))
+            assert not world.api.graces
+            await backend.stop(KEY, "KILL", Millis(0))
+            assert world.api.graces == [1]
+
+    asyncio.run(story())
+
+
 # ── what is not known ───────────────────────────────────────────────────────────────────
 
 

@@ -110,7 +110,7 @@ class KubernetesBackend:
             client, prefix, self._on_pod, self._news.set, self._on_foreign, self._on_list
         )
         site = Site(setup, prefix, client, self._contact, cluster)
-        self._silent = silent = SilentNodes(cluster, setup.force_after_ms)
+        self._silent = silent = SilentNodes(cluster, self._contact, setup.force_after_ms)
         self._node_news = NodeNews(cluster, silent, self._nodes, sink)
         self._beats = beats = Beats(client, f"{prefix}-beat")
         self._fence = fence = Fence(beats, tasks, silent, setup.fence_after_ms)
@@ -127,6 +127,7 @@ class KubernetesBackend:
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._stopping.close()
         await self._ends.close()
         self._client.close()
 

@@ -140,4 +140,8 @@ class Hearing:
         if found is None or record.failed is None:
             return found
         seen = Seen.HOLDING if found.seen is Seen.RUNNING else found.seen
-        return msgspec.structs.replace(found, seen=seen, exit=record.failed)
+        was_oom = (
+            found.exit is not None and found.exit.oom
+        )  # which its first process cannot know
+        exit_ = found.exit if was_oom else record.failed
+        return msgspec.structs.replace(found, seen=seen, exit=exit_)

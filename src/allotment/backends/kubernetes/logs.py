@@ -6,6 +6,7 @@ Kubernetes puts what a container writes to stdout and stderr together.
 """
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ LAST_TRIES = 4
 PIECE = 1 << 16
 """How much is looked at before others have their turn."""
 FILE, MARK = "stdout.log", "stdout.mark"
+CUT = b"[allotment: lines may be missing here: the node did not give the last ones in time]\n"
 
 
 Reader = Callable[[bytes], Awaitable[None]]
@@ -68,16 +70,23 @@ class Follower:
         finally:
             os.close(self._marks)
 
+    def give_up(self) -> None:
+        """Say in the output that more of it may not have come."""
+        with contextlib.suppress(OSError), (self._folder / FILE).open("ab") as file:
+            file.write((b"\n" if self._open else b"") + CUT)
+
     async def _until_over(self) -> None:
+        """Follow until that was the end of it. A node that cannot be asked is asked again; one
+        that says no has nothing, such as of a container that never began."""
         left = LAST_TRIES
         while left:
-            left -= self.is_over
             try:
                 if await self._follow():
                     return
             except Denied as error:
                 if error.status == 404 and self.is_over:
                     return
+                left -= self.is_over and error.status < 500
             except (BackendError, OSError) as error:
                 log.info("a log is taken up again", pod=self._name, why=str(error))
             await asyncio.sleep(PAUSE_S)

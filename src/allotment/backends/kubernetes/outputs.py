@@ -30,13 +30,18 @@ class Outputs:
             self._follows[key] = (follower, asyncio.create_task(follower.run()))
 
     async def finish(self, key: TaskKey) -> int:
-        """Wait for the last that a task wrote; return how many bytes of it were not kept."""
+        """Wait for the last that a task wrote, and say in it if that did not come; return how
+        many bytes of it were not kept."""
         follow = self._follows.get(key)
         if follow is None:
             return 0
         follower, running = follow
         follower.is_over = True
-        await asyncio.wait({running}, timeout=LAST_S)
+        _, late = await asyncio.wait({running}, timeout=LAST_S)
+        if late:
+            running.cancel()
+            await asyncio.wait(late)
+            follower.give_up()
         return follower.dropped
 
     def add_words(self, key: TaskKey, words: str) -> None:

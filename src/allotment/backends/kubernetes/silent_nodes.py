@@ -3,6 +3,7 @@
 from math import inf
 from time import monotonic
 
+from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.cluster import Cluster
 from allotment.model.quantity import Millis
 from allotment.service.ports import Silence
@@ -14,12 +15,15 @@ ran of pods that are gone, it has ended by then."""
 
 class SilentNodes:
     """Of which nodes nobody knows what they do. After `force_after_ms` one is taken for dead;
-    0: never."""
+    0: never. While Kubernetes itself is away no node can report to it: that does not count."""
 
-    def __init__(self, cluster: Cluster, force_after_ms: Millis) -> None:
-        self._cluster, self._force_s = cluster, force_after_ms / 1000
+    def __init__(self, cluster: Cluster, contact: Contact, force_after_ms: Millis) -> None:
+        self._cluster, self._contact = cluster, contact
+        self._force_s = force_after_ms / 1000
         self.since: dict[str, float] = {}
         """Since when a node has been silent."""
+        self._away_s: dict[str, float] = {}
+        """For how long Kubernetes had been away before."""
         self._back: dict[str, float] = {}
         """When a node that was silent reported again."""
 
@@ -28,7 +32,9 @@ class SilentNodes:
         if is_silent:
             self._back.pop(node, None)
             self.since.setdefault(node, monotonic())
+            self._away_s.setdefault(node, self._contact.away_s)
         elif self.since.pop(node, None) is not None:
+            self._away_s.pop(node, None)
             self._back[node] = monotonic()
 
     def is_certain(self, node: str, gone_at: float = -inf) -> bool:
@@ -47,7 +53,10 @@ class SilentNodes:
     def is_given_up(self, node: str) -> bool:
         """Whether a node is taken for dead: it has been silent for as long as the rule says."""
         since = self.since.get(node)
-        return since is not None and 0 < self._force_s <= monotonic() - since
+        if since is None or self._force_s <= 0:
+            return False
+        away_s = self._contact.away_s - self._away_s[node]
+        return monotonic() - since - away_s >= self._force_s
 
     def silence(self, node: str) -> Silence | None:
         """Return for how long a node has been silent; None where it is not."""

@@ -1,9 +1,11 @@
 """How a task of ours is told to end."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 from math import ceil
 from signal import SIGTERM
 from time import monotonic
+from weakref import WeakValueDictionary
 
 import msgspec
 import structlog
@@ -19,7 +21,7 @@ from allotment.backends.kubernetes.tasks import Tasks
 from allotment.backends.program import said_by
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import EngineAway
-from allotment.model.ids import TaskKey
+from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 
@@ -28,6 +30,8 @@ log = structlog.get_logger("allot.kubernetes")
 TERM, KILL = "TERM", "KILL"
 SIGNAL_S = 30.0
 """How long the command that signals a task may take; then its grace begins all the same."""
+SIGNALS = 8
+"""Such commands at a time for one job: each takes some 50 MB."""
 
 Entering = Callable[[Launched, Sequence[str]], list[str]]
 """Return what runs a command inside a task."""
@@ -48,6 +52,9 @@ class Stopping:
         self._client, self._cluster, self._tasks = site.client, site.cluster, tasks
         self._bindings, self._ends, self._silent = bindings, ends, silent
         self._entering = entering
+        self._signals: set[asyncio.Task[None]] = set()
+        """Under way: the other tasks of a gang do not wait for them."""
+        self._turns: WeakValueDictionary[JobId, asyncio.Semaphore] = WeakValueDictionary()
 
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None
@@ -75,11 +82,15 @@ class Stopping:
             return
         pod = self._cluster.pods.get(record.uid)
         can_hear = pod is not None and is_running(pod)
-        if signal.removeprefix("SIG") in (TERM, KILL) or not can_hear or grace_ms <= 0:
-            await delete(self._client, record, max(1, ceil(grace_ms / 1000)))
+        name, grace_s = signal.removeprefix("SIG"), grace_ms / 1000
+        if name in (TERM, KILL) or not can_hear or grace_s <= 0:
+            await delete(self._client, record, max(1, ceil(grace_s)))
             return
-        await self._signal(record, signal.removeprefix("SIG"))
-        self._tasks.overdue[key] = monotonic() + grace_ms / 1000
+        argv = self._entering(record, ["/bin/sh", "-c", f"kill -{name} -1"])
+        due = self._tasks.overdue[key] = monotonic() + SIGNAL_S + grace_s
+        signals = asyncio.create_task(self._signal(key, argv, due, grace_s))
+        self._signals.add(signals)
+        signals.add_done_callback(self._signals.discard)
 
     async def _sought(self, key: TaskKey, record: Launched) -> Launched | None:
         """Look for the pod of a task that was asked for and never heard of; its task is over
@@ -98,15 +109,27 @@ class Stopping:
         self._ends.end(key, Exit(signal=SIGTERM))
         return None
 
-    async def _signal(self, record: Launched, signal: str) -> None:
-        """Send all processes of a task a signal, by a command inside it."""
-        argv = self._entering(record, ["/bin/sh", "-c", f"kill -{signal} -1"])
+    async def _signal(
+        self, key: TaskKey, argv: Sequence[str], due: float, grace_s: float
+    ) -> None:
+        """Send all processes of a task a signal, by a command inside it; its grace begins then.
+        It is `due` to end where that does not come to an end."""
+        turn = self._turns.setdefault(key.job, asyncio.Semaphore(SIGNALS))
         try:
-            code, _, wrong = await said_by(*argv, patience_s=SIGNAL_S)
+            async with turn:
+                code, _, wrong = await said_by(*argv, patience_s=SIGNAL_S)
             why = wrong.decode(errors="replace").strip()[:300] if code not in (0, 137) else ""
         except TimeoutError:
             why = f"nothing was answered in {SIGNAL_S:.0f} s"
         except OSError as error:
             why = str(error)
         if why:
-            log.warning("a signal did not reach a task", pod=record.name, why=why)
+            log.warning("a signal did not reach a task", task=str(key), why=why)
+        if self._tasks.overdue.get(key) == due:
+            self._tasks.overdue[key] = monotonic() + grace_s
+
+    async def close(self) -> None:
+        signals = list(self._signals)
+        for each in signals:
+            each.cancel()
+        await asyncio.gather(*signals, return_exceptions=True)
