@@ -3,8 +3,10 @@
 import asyncio
 import os
 import subprocess
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,6 +18,8 @@ from allotment.model.datasets import Dataset
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.rights import disk
+from allotment.service.data.objects.cache import Version
+from allotment.service.data.objects.objects import EACH
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.view import DataNote, ObjectsNote
 from tests.support.builders import ALICE, a_job
@@ -167,6 +171,44 @@ def test_a_file_that_did_not_change_is_fetched_once(node: Node) -> None:
     run(work)
 
 
+def test_a_file_that_is_wanted_again_does_not_go_with_a_version(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        await node.register("words", 10 * KIB)
+        await node.ready("words")
+        words = node.of("words")
+        assert words.objects is not None
+        node.moto.put({f"{words.objects.prefix}/b": b"more"})
+        newest = await node.datasets.objects.newest(words, ALICE)
+        objects, waiting = node.datasets.objects, list[asyncio.Task[None]]()
+        free, loop = objects.cache.free, asyncio.get_running_loop()
+        looked, freed = threading.Event(), threading.Event()
+        wanted = objects.cache.wanted
+
+        def freed_late(version: Version, gone: Path, is_needed: Callable[[str], bool]) -> None:
+            loop.call_soon_threadsafe(
+                lambda: waiting.append(asyncio.create_task(node.ready("words")))
+            )
+            assert looked.wait(60)
+            free(version, gone, is_needed)
+            freed.set()
+
+        def looking(version: Version) -> object:
+            found = wanted(version)
+            looked.set()
+            assert freed.wait(60)
+            return found
+
+        monkeypatch.setattr(objects.cache, "free", freed_late)
+        monkeypatch.setattr(objects.cache, "wanted", looking)
+        assert not await objects._evict_until(nobody)  # pyright: ignore[reportPrivateUsage]
+        await waiting[0]
+        assert objects.is_here(node.of("words"), newest.digest)
+
+    run(work)
+
+
 def test_a_version_that_could_never_be_here_is_refused(node: Node) -> None:
     async def work() -> None:
         with pytest.raises(Rejected) as caught:
@@ -244,6 +286,32 @@ def test_many_that_wait_fetch_once(node: Node, monkeypatch: pytest.MonkeyPatch) 
         await asyncio.gather(*(node.ready("words") for _ in range(20)))
         assert len(begun) == 1
         assert node.here() == {"words"}
+
+    run(work)
+
+
+def test_what_waits_for_its_turn_takes_no_room(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go = threading.Semaphore(0), threading.Event()
+    fetch = node.datasets.objects.cache.fetch
+
+    def held(*words: Any) -> None:
+        begun.release()
+        assert go.wait(60)
+        fetch(*words)
+
+    async def work() -> None:
+        names = ("one", "two", "three")
+        for name in names:
+            await node.register(name, 40 * KIB)
+        monkeypatch.setattr(node.datasets.objects.cache, "fetch", held)
+        waiting = [asyncio.create_task(node.ready(name)) for name in names]
+        for _ in range(EACH):
+            await asyncio.to_thread(begun.acquire)
+        go.set()
+        await asyncio.gather(*waiting)
+        assert len(node.here()) == 2, "all were here, and there is room for two"
 
     run(work)
 

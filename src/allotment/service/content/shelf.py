@@ -117,10 +117,10 @@ class Shelf:
             made.rename(place)
             self.add(blocks(size) - (blocks(before) if before is not None else 0))
 
-    def discard(self, digest: str) -> None:
-        """Remove a file that nothing else has a link to."""
+    def discard(self, digest: str, is_needed: Callable[[str], bool]) -> None:
+        """Remove a file that nothing else has a link to, unless it is needed at that moment."""
         with self.turn, contextlib.suppress(FileNotFoundError):
-            if self.file(digest).stat().st_nlink == 1:
+            if self.file(digest).stat().st_nlink == 1 and not is_needed(digest):
                 self.file(digest).unlink()
 
     def files(self) -> Iterable[Path]:

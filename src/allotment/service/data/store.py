@@ -18,7 +18,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -151,15 +151,25 @@ class DataStore:
         self.tree(dataset, digest).rename(gone)
         return gone
 
-    def free(self, dataset: str, gone: Path, digest: str, files: Iterable[str]) -> None:
-        """Remove a version that was taken away, with those of its files that no other has."""
+    def free(
+        self,
+        dataset: str,
+        gone: Path,
+        digest: str,
+        files: Iterable[str],
+        is_needed: Callable[[str], bool],
+    ) -> None:
+        """Remove a version that was taken away, with those of its files that no other has.
+
+        One that is needed meanwhile stays.
+        """
         remove(None, str(gone))
         shelf = self.shelf(dataset)
         for path in shelf.charges():
             if path.stem == digest:
                 path.unlink(missing_ok=True)
         for each in files:
-            shelf.discard(each)
+            shelf.discard(each, is_needed)
         shelf.count_anew()
 
     def remove(self, dataset: str) -> None:

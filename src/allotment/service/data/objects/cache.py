@@ -213,14 +213,13 @@ class ObjectCache:
         except FileNotFoundError:
             return None
 
-    def free(self, version: Version, gone: Path, needed: Collection[str]) -> None:
-        """Remove a version that was taken away; files that are `needed` stay."""
+    def free(self, version: Version, gone: Path, is_needed: Callable[[str], bool]) -> None:
+        """Remove a version that was taken away; files that are needed meanwhile stay."""
         try:
             names = [named(each) for each in self._listing(version).objects]
         except FileNotFoundError:
             names = []  # The sweep finds them.
-        fresh = [name for name in names if name not in needed]
-        self._store.free(version.id, gone, version.digest, fresh)
+        self._store.free(version.id, gone, version.digest, names, is_needed)
 
 
 class _Worker:

@@ -6,7 +6,7 @@ before the first task that wants them, once for all jobs, with the key of the da
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -33,6 +33,7 @@ from allotment.service.data.objects.listing import ObjectList, files_of, listing
 from allotment.service.data.objects.signing import Key
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.store import PRESSED_S, UNUSED_S, DataStore
+from allotment.service.fair_queue import FairQueue
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account
 from allotment.service.threads import Threads
@@ -42,6 +43,9 @@ LOOK_S: Final = 0.5
 PATIENCE_S: Final = 600.0
 FETCHING_S: Final = 7 * 24 * 3600.0
 """Longer than any start may take: before that, nobody waits any more."""
+EACH: Final = 2
+"""Versions of one owner's datasets that are fetched at a time."""
+AT_ONCE: Final = 4
 T = TypeVar("T")
 Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
@@ -60,7 +64,8 @@ class Objects:
         self.cache = ObjectCache(store, lambda: state.config.limits.data_cache, self._ids)
         self._accounts = HostAccounts()
         self._looking = Threads("stores", each=2, total=8)
-        self._fetching = Threads("fetching", each=2, total=4)
+        self._fetching = Threads("fetching", each=EACH, total=AT_ONCE)
+        self._turns = FairQueue(lambda: EACH, AT_ONCE)
         self._disk = Threads("cache", each=4, total=8)
         self._fetches: dict[Version, _Fetch] = {}
 
@@ -232,13 +237,21 @@ class Objects:
                 "Submit the job again: it then gets what is there now.",
             ) from None
         fetch.needs = frozenset(file.of for file in wanted.manifest.files)
-        await self._make_room(wanted.size)
-        reserved = Reserved(self.cache.room, wanted.size)
+        # Room is kept for what is fetched, and not for what waits for its turn.
+        await self._turns.turn(dataset.user)
         try:
-            fetching = partial(self._fetched, wanted, reserved, dataset.objects, account, fetch)
-            await self._fetching.run(dataset.user, fetching, FETCHING_S)
+            if fetch.waiting <= 0:
+                raise Stopped
+            await self._make_room(wanted.size)
+            reserved = Reserved(self.cache.room, wanted.size)
+            try:
+                place = dataset.objects
+                fetching = partial(self._fetched, wanted, reserved, place, account, fetch)
+                await self._fetching.run(dataset.user, fetching, FETCHING_S)
+            finally:
+                reserved.release()
         finally:
-            reserved.release()
+            self._turns.leave(dataset.user)
 
     def _fetched(
         self,
@@ -291,7 +304,8 @@ class Objects:
             gone = self.cache.take_away(version)
             if gone is None:
                 continue
-            await self._on_disk(partial(self.cache.free, version, gone, self._needed(version)))
+            is_needed = partial(self._is_needed, version.id)
+            await self._on_disk(partial(self.cache.free, version, gone, is_needed))
             used = None  # Jobs may have begun meanwhile.
             if await self._on_disk(is_enough):
                 return True
@@ -309,11 +323,15 @@ class Objects:
                     found.add(Version(dataset.id, use.digest))
         return found
 
-    def _needed(self, version: Version) -> Collection[str]:
-        """Return the files that fetches of the same dataset rely on."""
-        fetches = self._fetches.items()
-        needs = [each.needs for one, each in fetches if one.id == version.id]
-        return {name for each in needs if each is not None for name in each}
+    def _is_needed(self, dataset: str, name: str) -> bool:
+        """Whether a fetch of a dataset relies on a file, or may; from any thread.
+
+        One that begins while a version goes is seen: it looks which files are here later.
+        """
+        return any(
+            one.id == dataset and (each.needs is None or name in each.needs)
+            for one, each in tuple(self._fetches.items())
+        )
 
     def _is_looked_at(self, version: Version) -> bool:
         """Whether a fetch of the same dataset is finding out which files it needs."""
