@@ -400,6 +400,17 @@ def test_no_other_task_waits_for_a_signal_that_does_not_arrive(
     asyncio.run(story())
 
 
+def test_what_did_not_answer_is_asked_again_though_nothing_else_is(world: World) -> None:
+    """Watches may say nothing for minutes, and no look is taken while nobody answers."""
+
+    async def story() -> None:
+        async with world.service() as backend:
+            backend._contact.missed("a connection broke")
+            await until(lambda: not backend._contact.trouble)
+
+    asyncio.run(story())
+
+
 # ── what is not known ───────────────────────────────────────────────────────────────────
 
 

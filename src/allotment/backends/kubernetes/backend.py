@@ -152,6 +152,10 @@ class KubernetesBackend:
     async def _look(self) -> None:
         if self._node_news.is_anew:
             self._news.set()
+        if (
+            self._contact.trouble
+        ):  # Nothing else may be asked for minutes, and looks wait for it.
+            await self._client.version()
         await self._looking.look()
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────

@@ -89,17 +89,22 @@ trap 'set -- 0 "" 0 0 ""' HUP INT QUIT TERM USR1 USR2 ALRM
 code=$? PATH=$PATH:/usr/bin:/bin
 if [ $code != 0 ] && [ "$4" != 0 ]; then
   echo "{KEPT.format("$code", "$4", "$5")}" >&2
-  sleep "$4" & wait $!
+  read -r up _ </proc/uptime; late=$((${{up%%.*}} + $4))
+  while [ "$4" != 0 ] && [ "${{up%%.*}}" -lt $late ]; do
+    sleep 1 & wait $!
+    read -r up _ </proc/uptime
+  done
 fi
 exit $code
 """
 """All but the end of it is in a process of its own, so that the command gets its variables as
 they were; the shell that waits for it has none before it has ended, and notes a signal in its
-own arguments. A guard that looks finds out that it is late before it hears: a machine that
-stood still must not go on by a beat that came as it woke up. The time of a file is when it
-came, by the node's own clock; the time since the node's start holds where that clock is set
-back. A shell that cannot start a process ends, so a guard then ends the task with what is built
-into it: one without would run for ever on a node that is lost."""
+own arguments; it looks there each second, as a signal just before `wait` ends no wait. A guard
+that looks finds out that it is late before it hears: a machine that stood still must not go on
+by a beat that came as it woke up. The time of a file is when it came, by the node's own clock;
+the time since the node's start holds where that clock is set back. A shell that cannot start a
+process ends, so a guard then ends the task with what is built into it: one without would run
+for ever on a node that is lost."""
 
 
 def led(
