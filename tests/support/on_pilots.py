@@ -42,7 +42,11 @@ class Piloted(RealCluster):
         def is_held() -> bool:
             return set(self.nodes().values()) == {"ready"} and len(self.pilots()) == 2
 
-        until(is_held, "the nodes to be held")
+        try:
+            until(is_held, "the nodes to be held")
+        except AssertionError as error:
+            told = f"{error}\n{self.nodes()}\n{self.slurm.standing()}"
+            raise AssertionError(told) from None
 
     def pilots(self) -> dict[str, str]:
         """Return the numbers of what holds nodes, by node."""

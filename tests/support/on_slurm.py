@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.cluster import RealCluster, until
+from tests.support.patience import PATIENCE_S
 from tests.support.slurm import Slurm
 
 CONFIG = """\
@@ -33,6 +34,18 @@ class OnSlurm(RealCluster):
 
     def up(self) -> None:
         self.until_up(self.start("--slurm", "main", "--config", str(self.config)))
+
+    def wait_for(self, job: int, *states: str, seconds: float = PATIENCE_S) -> None:
+        with self.told_of_slurm():
+            super().wait_for(job, *states, seconds=seconds)
+
+    @contextmanager
+    def told_of_slurm(self) -> Iterator[None]:
+        """Add how Slurm stood to a failure."""
+        try:
+            yield
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.slurm.standing()}") from None
 
     def clear(self) -> None:
         """End all jobs, ours and Slurm's, and have every node take jobs."""

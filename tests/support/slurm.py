@@ -259,6 +259,13 @@ class Slurm:
             if "DRAIN" in self.say("sinfo", "-h", "-n", f"n{n}", "-o", "%T").upper():
                 self.say("scontrol", "update", f"nodename=n{n}", "state=resume")
 
+    def standing(self) -> str:
+        """Return its jobs, its nodes and what the controller logged last: for failures."""
+        jobs = self.say("squeue", "-h", "-o", "%i %j %u %T %r %N")
+        nodes = self.say("sinfo", "-h", "-N", "-o", "%N %T %C %E")
+        log = self.folder / "slurmctld.log"
+        return f"{jobs}\n{nodes}\n{log.read_text()[-2000:] if log.exists() else 'no slurmctld'}"
+
     def say(self, *words: str) -> str:
         """Run a command of Slurm; return what it says, '' where it fails."""
         return subprocess.run(
@@ -274,8 +281,7 @@ class Slurm:
         until = time.monotonic() + PATIENCE_S
         while not check():
             if time.monotonic() > until:
-                log = self.folder / "slurmctld.log"
-                raise TimeoutError(log.read_text()[-2000:] if log.exists() else "no slurmctld")
+                raise TimeoutError(self.standing())
             time.sleep(0.1)
 
     def _start(self, name: str, *words: str) -> None:

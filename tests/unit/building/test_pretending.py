@@ -14,7 +14,7 @@ pretend()
 os.chown(sys.argv[1], 12345, 12345)
 os.setgroups([12345])
 os.setresuid(12345, 12345, 12345)
-print(os.stat(sys.argv[1]).st_uid, os.getuid())
+print(os.stat(sys.argv[1]).st_uid, os.getuid(), flush=True)
 os.execvp("sh", ["sh", "-c", "chown 12345 $0 && echo well", sys.argv[1]])
 """
 
