@@ -293,12 +293,12 @@ def test_many_that_wait_fetch_once(node: Node, monkeypatch: pytest.MonkeyPatch) 
 def test_what_waits_for_its_turn_takes_no_room(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, go = threading.Semaphore(0), threading.Event()
+    begun, go = threading.Semaphore(0), threading.Semaphore(0)
     fetch = node.datasets.objects.cache.fetch
 
     def held(*words: Any) -> None:
         begun.release()
-        assert go.wait(60)
+        assert go.acquire(timeout=60)
         fetch(*words)
 
     async def work() -> None:
@@ -309,7 +309,9 @@ def test_what_waits_for_its_turn_takes_no_room(
         waiting = [asyncio.create_task(node.ready(name)) for name in names]
         for _ in range(EACH):
             await asyncio.to_thread(begun.acquire)
-        go.set()
+        go.release()
+        await asyncio.to_thread(begun.acquire)
+        go.release(2)
         await asyncio.gather(*waiting)
         assert len(node.here()) == 2, "all were here, and there is room for two"
 

@@ -8,6 +8,7 @@ go, never one of a job that runs or starts.
 
 import errno
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
@@ -183,14 +184,13 @@ class ObjectCache:
             raise Stopped
 
     def lay_out(self, wanted: Wanted) -> None:
-        """Make a version of files that are here; durable on return. Raises as `fetch`."""
-        version = wanted.version
+        """Make a version of files that are here; durable on return. Raises as `fetch`.
+
+        Its room is reserved with that of the files, and is not asked for again.
+        """
+        version, reserved = wanted.version, Room(lambda: sys.maxsize, lambda: 0)
         try:
-            self._store.lay_out(version.id, wanted.manifest, version.digest, self.room)
-        except Full:
-            raise StoreTrouble(
-                Kind.NO_ROOM, "What is kept here from object stores takes all its room."
-            ) from None
+            self._store.lay_out(version.id, wanted.manifest, version.digest, reserved)
         except OSError as error:
             raise disk_trouble(error) from error
 

@@ -268,7 +268,6 @@ class Objects:
             lambda is_wanted: Bucket(place, key, account.identity, is_wanted),
             lambda: fetch.waiting > 0,
         )
-        reserved.release()
         self.cache.lay_out(wanted)
 
     # ── what goes ───────────────────────────────────────────────────────────────────
