@@ -267,7 +267,7 @@ def _foretell(
     *,
     as_json: bool,
 ) -> None:
-    """Say what would be built, from what, and when the job would start."""
+    """Print what would be built, from what, and when the job would start."""
     with Client(state=state) as client:
         estimate = client.dry_run(job)
         bases = [_base(client, name) for name in found.bases]

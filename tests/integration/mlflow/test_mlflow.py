@@ -66,7 +66,7 @@ class WithMlflow(RealCluster):
         return self.submit({**data, **more})
 
     def pids(self) -> list[int]:
-        """Give the processes of the server, those that end it among them."""
+        """Return the processes of the server, those that end it among them."""
         home = (self.state / "mlflow").resolve()
         found: list[int] = []
         for entry in Path("/proc").iterdir():

@@ -86,7 +86,7 @@ def said_no(service: WithUsers, store: Store, prefix: str, *words: str) -> str:
 
 
 def a_word(service: WithUsers, name: str, data: object) -> str:
-    """Give what a job reads in its dataset's file `a`."""
+    """Return what a job reads in its dataset's file `a`."""
     job = job_of(service, name, data, "cat /data/w/a")
     assert job.state == "succeeded", job.diagnosis
     return job.output

@@ -71,7 +71,7 @@ class Follower:
             os.close(self._marks)
 
     def give_up(self) -> None:
-        """Say in the output that more of it may not have come."""
+        """Write into the output that more of it may not have come."""
         with contextlib.suppress(OSError), (self._folder / FILE).open("ab") as file:
             file.write((b"\n" if self._open else b"") + CUT)
 

@@ -58,7 +58,7 @@ class NodeNews:
                 self._tell_of(node)
 
     def tell_closed_again(self) -> None:
-        """Tell once more of nodes that were closed, as one of them may not be any more."""
+        """Report nodes again that were closed, as one of them may not be any more."""
         self._told = {at: told for at, told in self._told.items() if not told.closed}
         self._looked_at = ()
 

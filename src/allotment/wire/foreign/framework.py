@@ -136,7 +136,7 @@ def _with_devices(task: Task, hived: JobSpec, leaves: int) -> Task:
 
 
 def _choose(draft: JobDraft, chosen: Sequence[tuple[Place, JobSpec]], told: Remarks) -> None:
-    """Say for whom a job is and how urgent, as all of its pods do."""
+    """Set for whom a job is and how urgent, as all of its pods do."""
     if not chosen:
         return
     first = chosen[0][1]

@@ -260,7 +260,7 @@ def _read_success(
 def _read_failure(
     value: Plain, parts: Sequence[_Part], roles: Sequence[Role], told: Remarks
 ) -> None:
-    """Say how often the gang is tried again: as often as a pod of a role may fail."""
+    """Set how often the gang is tried again: as often as a pod of a role may fail."""
     at = ("spec", "failurePolicy")
     policy = told.map(value, at, FAILURE)
     restarts = told.number(policy.get("maxRestarts"), (*at, "maxRestarts"), 0)

@@ -166,7 +166,7 @@ def make_tree_read_only(tree: int) -> None:
 
 
 def make_tree_safe(tree: int, *, is_read_only: bool) -> None:
-    """Give files in a copy of mounts no rights by set-uid bits, and no devices; all of it."""
+    """Take set-uid rights and devices from all files in a copy of mounts."""
     attributes = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
     attributes |= _MOUNT_ATTR_RDONLY if is_read_only else 0
     asked = ctypes.byref(_MountAttr(attributes, 0, 0, 0))

@@ -244,7 +244,7 @@ class Bucket:
             answer.close()
 
     def _sent(self, body: "Body") -> Iterator[bytes]:
-        """Give what is to be sent; each piece has to go within the patience for one."""
+        """Yield what is to be sent; each piece has to go within the patience for one."""
         for piece in body.read():
             if not self._is_wanted():
                 raise Stopped

@@ -67,7 +67,7 @@ class Reserved:
         self._turn = threading.Lock()
 
     def release(self, size: int | None = None) -> None:
-        """Give some back, or all that is left."""
+        """Let go of some of the room, or of all that is left."""
         with self._turn:
             given = self._left if size is None else min(size, self._left)
             self._left -= given
@@ -284,7 +284,7 @@ class _Worker:
             self._bucket.fetch(key, each.size, each.etag, take)
 
     def _keep(self) -> None:
-        """Give what came its names, once it is on the disk."""
+        """Put what came under its names, once it is on the disk."""
         if not self._whole:
             return
         flush(self._shelf.fresh.folder)
