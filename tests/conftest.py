@@ -47,11 +47,11 @@ def same_umask() -> Generator[None]:
     os.umask(before)
 
 
+ON_KUBERNETES = ("tests/integration/kubernetes/", "tests/e2e/test_chaos_kubernetes.py")
 LONGEST = (
-    "tests/integration/kubernetes/",
+    *ON_KUBERNETES,
     "tests/e2e/test_chaos_slurm.py",
     "tests/integration/slurm/test_reservations.py",
-    "tests/e2e/test_chaos_kubernetes.py",
     "tests/contract/backends/",
     "tests/integration/service/test_growth.py",
     "tests/integration/slurm/",
@@ -76,11 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 class ByFile(LoadScopeScheduling):
     """Deals out whole files, so that each starts its service once.
 
-    All tests on Kubernetes are one part: a cluster takes long to start.
+    All tests on Kubernetes are one part: a cluster takes long to start, and beside another one
+    that is killed again and again Jobs are not done in time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return LONGEST[0] if nodeid.startswith(LONGEST[0]) else nodeid.partition("::")[0]
+        is_on_kubernetes = nodeid.startswith(ON_KUBERNETES)
+        return "tests on Kubernetes" if is_on_kubernetes else nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
