@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.cluster import BenchCluster, a_cluster, a_job, allot, until
 from bench.figures import Figure
+from tests.support.served import free_ports
 
 SIZE, LARGE, SMALL = 512 << 20, 8, 2_000
 ROUNDS = 3
@@ -27,7 +28,7 @@ def main() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="allot-bench-") as name, a_cluster() as cluster:
         folder = Path(name)
         _fill(folder / "objects" / BUCKET)
-        port = _free_port()
+        (port,) = free_ports(1)
         serving = subprocess.Popen(
             [RCLONE, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--config", "",
              str(folder / "objects")],
@@ -91,12 +92,6 @@ def _by_rclone(cluster: BenchCluster, folder: Path, port: int, what: str, number
     took = time.perf_counter() - began
     subprocess.run(["rm", "-r", copy], check=True)
     return took
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def _answers(port: int) -> bool:

@@ -17,7 +17,8 @@ from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import Pod, read
 from allotment.model.errors import EngineAway
 from bench.cluster import ALLOT, BenchCluster, allot
-from tests.support.kubernetes import BIN, IMAGE, PROGRAMS, Kubernetes, free_ports
+from tests.support.kubernetes import BIN, IMAGE, PROGRAMS, Kubernetes
+from tests.support.served import free_ports
 
 HERE = "team-a"
 """The namespace of pods that others make."""

@@ -11,7 +11,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 import pytest
 
 from tests.support.patience import PATIENCE_S
+from tests.support.served import free_ports
 
 BUILD = Path("~/.cache/allotment-k8s").expanduser()
 BIN = BUILD / "bin"
@@ -544,11 +544,3 @@ def _named(folder: Path) -> Kubernetes:
     from tests.support.found_kubernetes import FoundKubernetes
 
     return FoundKubernetes(folder, Path(NAMED))
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

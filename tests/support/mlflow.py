@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import socket
 import urllib.request
 from pathlib import Path
 
@@ -25,12 +24,6 @@ def program() -> Path:
     if not (found / "whole").exists():
         pytest.skip(f"{WHY}; missing: {found}")
     return found / "bin" / "mlflow"
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 def answers(address: str) -> bool:

@@ -2,13 +2,12 @@
 
 import contextlib
 import shutil
-import signal
 import socket
-import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
@@ -16,8 +15,8 @@ from urllib.parse import quote
 
 from allotment.model.datasets import ObjectPlace
 from allotment.service.data.objects.signing import Key
-from tests.support.cluster import until
 from tests.support.patience import PATIENCE_S
+from tests.support.served import Served
 
 KEY: Final = Key("AKTEST", "a-secret-of-a-store")
 BUCKET: Final = "models"
@@ -25,55 +24,24 @@ S = TypeVar("S", bound="Store")
 _BIN: Final = Path(sys.executable).parent
 
 
-class Store:
+class Store(Served):
     """A store that runs, and keeps what is in it below a folder, if it does."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = _free_port()
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__(folder)
         (folder / "objects" / BUCKET).mkdir(parents=True)
         self.start()
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
 
     def place(self, prefix: str = "bert", **more: str) -> ObjectPlace:
         return ObjectPlace(self.endpoint, BUCKET, prefix, **more)
 
-    def words(self) -> list[str]:
-        raise NotImplementedError
-
+    @abstractmethod
     def put(self, files: Mapping[str, bytes | str]) -> None:
-        raise NotImplementedError
+        """Put objects into the bucket."""
 
+    @abstractmethod
     def drop(self, key: str) -> None:
-        raise NotImplementedError
-
-    def start(self) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self.words(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True,
-            )  # fmt: skip
-        until(self._answers, f"the object store at {self.endpoint}")
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.endpoint}/", timeout=PATIENCE_S):
-                return True
-        except urllib.error.HTTPError as error:
-            error.close()
-            return True
-        except OSError:
-            return False
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+        """Remove an object."""
 
 
 class Rclone(Store):
@@ -180,12 +148,6 @@ class Gate:
                     self._open.wait()
                 target.sendall(data)
                 self.passed += len(data)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @contextlib.contextmanager

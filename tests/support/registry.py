@@ -7,8 +7,6 @@ import io
 import json
 import os
 import shutil
-import signal
-import socket
 import subprocess
 import tarfile
 import urllib.error
@@ -21,9 +19,10 @@ from typing import Any, cast
 from allotment.backends.local.images.manifest import architecture
 from tests.integration.api.live import Answer
 from tests.integration.api.test_guard import as_user
-from tests.support.cluster import ALLOT, RealCluster, until
+from tests.support.cluster import ALLOT, RealCluster
 from tests.support.exchange import owned, written
 from tests.support.patience import PATIENCE_S
+from tests.support.served import Served
 
 BUSYBOX = Path("/bin/busybox")
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -34,14 +33,12 @@ PASSWORD = "correct-horse"  # noqa: S105 - of a registry that lives for one test
 Entry = tuple[tarfile.TarInfo, bytes]
 
 
-class Registry:
+class Registry(Served):
     """A registry that runs. `users` may log in, with PASSWORD; without any it is open."""
 
     def __init__(self, folder: Path, users: Sequence[str] = ()) -> None:
-        self.folder = folder
-        self.port = _free_port()
+        super().__init__(folder)
         self.users = users
-        self._process: subprocess.Popen[bytes] | None = None
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "registry.yml").write_text(self._settings())
         self.start()
@@ -62,32 +59,8 @@ class Registry:
             text += f"auth: {{htpasswd: {{realm: test, path: {self.folder}/htpasswd}}}}\n"
         return text
 
-    def start(self) -> None:
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                ["docker-registry", "serve", f"{self.folder}/registry.yml"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        until(self._answers, f"the registry at {self.host}")
-
-    def _answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://{self.host}/v2/", timeout=PATIENCE_S):
-                return True
-        except urllib.error.HTTPError as error:
-            error.close()
-            return True
-        except OSError:
-            return False
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
+    def words(self) -> list[str]:
+        return ["docker-registry", "serve", f"{self.folder}/registry.yml"]
 
     # ── pushing ─────────────────────────────────────────────────────────────────────
 
@@ -163,12 +136,6 @@ def login(user: str, password: str = PASSWORD) -> str:
 def _htpasswd(user: str) -> str:
     words = ["htpasswd", "-nbB", "-C", "4", user, PASSWORD]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.support.patience import PATIENCE_S
+from tests.support.served import free_ports
 
 NODES, GPUS = 2, 4
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "sinfo")
@@ -342,12 +343,3 @@ def running(slurm: S) -> Iterator[S]:
         slurm.stop_all()
         shutil.rmtree(slurm.devices, ignore_errors=True)
         shutil.rmtree(slurm.folder, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports of this machine that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

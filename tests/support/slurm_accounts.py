@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.slurm import TOOLS, Slurm, free_ports, running
+from tests.support.served import free_ports
+from tests.support.slurm import TOOLS, Slurm, running
 
 ACCOUNTING = (
     *TOOLS, "slurmdbd", "sacctmgr", "sacct", "mariadbd", "mariadb-install-db", "mariadb",

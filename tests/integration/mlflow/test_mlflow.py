@@ -14,6 +14,7 @@ from allotment.client import Client
 from tests.support import mlflow
 from tests.support.cluster import RealCluster, a_real_cluster, gone, until
 from tests.support.patience import PATIENCE_S
+from tests.support.served import free_ports
 
 pytestmark = mlflow.MARKS
 
@@ -84,7 +85,7 @@ def cluster() -> Iterator[WithMlflow]:
     with tempfile.TemporaryDirectory(prefix="allot-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        made = WithMlflow(folder, mlflow.free_port())
+        made = WithMlflow(folder, free_ports(1)[0])
         made.up()
         try:
             until(lambda: mlflow.answers(made.server), "MLflow", 4 * PATIENCE_S)
@@ -177,7 +178,7 @@ def test_a_server_that_is_killed_comes_back(cluster: WithMlflow) -> None:
 @pytest.mark.needs_root
 def test_a_program_that_cannot_run_harms_nothing_and_is_told(reachable: Path) -> None:
     config = (
-        f"mlflow: {{start: true, port: {mlflow.free_port()}, program: /bin/false}}\n"
+        f"mlflow: {{start: true, port: {free_ports(1)[0]}, program: /bin/false}}\n"
         "nodes: [{name: n, cpu: 4, memory: 8GiB}]\ntenants: {vision: }\n"
     )
     with a_real_cluster(reachable, config) as cluster:
