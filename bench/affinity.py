@@ -1,4 +1,4 @@
-"""Turns by affinity on 10,000 devices: placing, one round of turns, and who goes elsewhere.
+"""Turns by affinity on 10,000 devices: placing, one round of turns, and what goes elsewhere.
 
 1,250 nodes of 8 devices, full of gangs of 1, 2, 4 and 8 devices. Then 300 more wait until the
 others have had their slice; then sixty gangs end at once while those are suspended.

@@ -387,7 +387,7 @@ class Pipeline:
             self.hear(report)
 
     async def _watch_progress(self) -> None:
-        """Look at what jobs tell of their steps; often where that decides who runs at once."""
+        """Look at what jobs tell of their steps; often where that decides which run at once."""
         closely, now_s = measures_closely(self.state), asyncio.get_running_loop().time()
         if not closely and now_s < self._progress_due_s:
             return

@@ -1,4 +1,4 @@
-"""Affinity: which node a gang goes to, whose turn it takes, and who goes where it is idle."""
+"""Affinity: which node a gang goes to, whose turn it takes, and which goes where it is idle."""
 
 from collections.abc import Sequence
 from functools import partial

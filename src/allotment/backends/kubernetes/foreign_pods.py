@@ -107,6 +107,6 @@ class ForeignPods:
         return self.finder.is_offered(offer) if self._cluster.sees_all else None
 
     def say(self, offered: Sequence[Offered], reason: str, message: str) -> None:
-        """Tell pods why they wait."""
+        """Write on pods why they wait."""
         for pod in offered:
             self.finder.telling.say(pod, Word(reason, message))

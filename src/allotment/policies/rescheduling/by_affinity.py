@@ -52,7 +52,7 @@ class Residents(Movable):
         super().__init__(slices, lines, packing)
         self._there: dict[NodeId, dict[JobId, Gang]] = {}
         self._summed: dict[NodeId, tuple[int, int]] = {}
-        """Affinity of a node and what is asked for there, until who is there changes."""
+        """Affinity of a node and what is asked for there, until what is there changes."""
 
     def enter(self, gang: Gang) -> None:
         super().enter(gang)
@@ -109,7 +109,7 @@ class ByAffinity(Migrating):
         return super().around(self._by_affinity(decisions, now), now)
 
     def _by_affinity(self, decisions: Proposals, now: Instant) -> Proposals:
-        """Yield the decisions of the queue pass with better places, then who goes elsewhere."""
+        """Yield the decisions of the queue pass, better placed, then what goes elsewhere."""
         for decision in decisions:
             yield self._placed(decision, now) if isinstance(decision, Place) else decision
         if self._some_are_stuck(now):
@@ -185,7 +185,7 @@ class ByAffinity(Migrating):
 
         return sorted(over, key=key)
 
-    # ── who goes elsewhere ──────────────────────────────────────────────────────────────
+    # ── what goes elsewhere ──────────────────────────────────────────────────────────────
 
     def _some_are_stuck(self, now: Instant) -> bool:
         """Whether a suspended gang waits that may go elsewhere, though devices are free."""
