@@ -182,6 +182,12 @@ def test_a_runtime_may_stand_in_the_file_of_its_job() -> None:
     assert role.command[3:] == ("exit 1",), "its arguments stay, as the job has none"
     warned = {each.path.rpartition(".")[2]: each.line for each in found.warnings}
     assert warned == {"labels": 5, "podGroupPolicy": 8, "metadata": 15}
+    filled = example(
+        "runtime", ('name: SEED, value: "7"', 'name: N, value: "7"'),
+        ("[exit 1]", "[exit $(N) $$(N)]"),
+        ("  trainer:\n", '  trainer:\n    env: [{name: N, value: "8"}]\n'),
+    ).spec  # fmt: skip
+    assert filled.roles[0].command[3] == "exit 8 $(N)", "the job's variables, and once"
     no_command = example("runtime", ("    command:\n      - sh\n      - -c\n", "    args:\n"))
     command = no_command.spec.roles[0].command
     assert (command[:2], len(command)) == (("sh", "-c"), 3), "the job's arguments are in place"

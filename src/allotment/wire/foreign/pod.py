@@ -1,7 +1,9 @@
 """A pod template: the one container of a task, and what of its pod has a meaning here."""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
+from types import MappingProxyType
 
 import msgspec
 
@@ -149,8 +151,9 @@ class Task(msgspec.Struct, frozen=True):
 
     image: str = ""
     command: tuple[str, ...] = ()
-    arguments: int = 0
-    """How many words of it are `args`."""
+    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Its `command` and `args` as they are written, no variable filled in."""
     env: dict[str, str] = {}
     workdir: str = ""
     resources: Map = {}
@@ -164,11 +167,11 @@ def read_template(
     template: Plain,
     place: Place,
     told: Remarks,
-    usual: tuple[str, ...] = (),
+    usual: tuple[str, ...] | None = (),
     fields: Texts = FIELDS,
 ) -> Task:
-    """Read a pod template. `usual` is the command of a container that names none, and `fields`
-    are those of the pod that a variable may be."""
+    """Read a pod template. `usual` is the command of a container that names none, None where it
+    need not have one, and `fields` are those of the pod that a variable may be."""
     both = told.map(template, place, TEMPLATE)
     meta = told.map(both.get("metadata"), (*place, "metadata"), META)
     fields = fields | _own_words(both.get("metadata"))
@@ -185,8 +188,18 @@ def read_template(
     inside = (*at, "containers", 0)
     container = told.map(containers[0], inside, CONTAINER)
     _check_mounts(container.get(MOUNTS), (*inside, MOUNTS), told, mounted)
-    task = read_container(container, inside, told, usual, fields)
+    task = read_container(container, inside, told, fields)
+    if usual and not task.command:
+        task = msgspec.structs.replace(task, command=usual)
+    elif usual is not None:
+        need_command(task, inside, told)
     return with_pod(task, spec, at, told)
+
+
+def need_command(task: Task, place: Place, told: Remarks) -> None:
+    """Refuse a container that names no command, which only its image knows."""
+    if not task.words and not task.arguments:
+        told.refuse(place, "names no command", "write it: command: [python, train.py]")
 
 
 def with_pod(task: Task, spec: Map, at: Place, told: Remarks) -> Task:
@@ -239,12 +252,13 @@ def read_container(
     found: Map,
     place: Place,
     told: Remarks,
-    usual: tuple[str, ...],
     fields: Texts,
     resources: str = "resources",
+    before: Mapping[str, str] = MappingProxyType({}),
 ) -> Task:
-    """Read a container. `resources` is the key of what it needs."""
-    env = _env(found.get("env"), (*place, "env"), told, fields)
+    """Read a container, which may name no command. `resources` is the key of what it needs;
+    `before` are variables that it has besides, unless it sets them itself."""
+    env = _env(found.get("env"), (*place, "env"), told, fields, before)
     words = _words(found.get("command"), (*place, "command"), told)
     more = _words(found.get("args"), (*place, "args"), told)
     if more and not words:
@@ -253,12 +267,11 @@ def read_container(
             "are for the command of the image, which is not known before it is pulled",
             "write its command, too",
         )
-    elif not words and not usual:
-        told.refuse(place, "names no command", "write it: command: [python, train.py]")
     return Task(
         image=told.text(found.get("image"), (*place, "image")),
-        command=_command(words, more, env, place, told) or usual,
-        arguments=len(more),
+        command=_command(words, more, env, place, told),
+        words=tuple(words),
+        arguments=tuple(more),
         env=env,
         workdir=told.text(found.get("workingDir"), (*place, "workingDir")),
         resources=_resources(found.get(resources), (*place, resources), told),
@@ -326,8 +339,10 @@ def _filled(word: str, env: dict[str, str], place: Place, told: Remarks) -> str:
     return NAMED.sub(put, word)
 
 
-def _env(value: Plain, place: Place, told: Remarks, fields: Texts) -> dict[str, str]:
-    env: dict[str, str] = {}
+def _env(
+    value: Plain, place: Place, told: Remarks, fields: Texts, before: Mapping[str, str]
+) -> dict[str, str]:
+    env = dict(before)
     length = 0
     for number, each in enumerate(told.items(value, place)):
         at = (*place, number)

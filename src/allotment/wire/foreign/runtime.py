@@ -127,13 +127,8 @@ def _node(body: Map, told: Remarks) -> tuple[Task, int]:
     place = (*at, "template", "spec")
     job = told.map(template.get("spec"), place, JOB)
     tries = told.number(job.get("backoffLimit"), (*place, "backoffLimit"), USUAL) + 1
-    task = read_template(job.get("template"), (*place, "template"), told, NONE, INDEXED)
-    if task.command == NONE:
-        task = msgspec.structs.replace(task, command=())
-    return task, tries
+    return read_template(job.get("template"), (*place, "template"), told, None, INDEXED), tries
 
 
 JOB_TEMPLATE: Fields = {"metadata": Unused("a TrainJob here has its nodes alone"), "spec": READ}
 USUAL = batch_job.USUAL_LIMIT
-NONE = ("",)
-"""In place of a command: the job has one."""

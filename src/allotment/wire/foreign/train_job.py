@@ -13,7 +13,15 @@ from allotment.model.spec import Dialect
 from allotment.wire.foreign.batch_job import USUAL_LIMIT
 from allotment.wire.foreign.fields import READ, Fields, Map, Refused, Remarks, Unused
 from allotment.wire.foreign.job import JobDraft, Role, begin, finish
-from allotment.wire.foreign.pod import INDEXED, POD, Task, amount_of, read_container, with_pod
+from allotment.wire.foreign.pod import (
+    INDEXED,
+    POD,
+    Task,
+    amount_of,
+    need_command,
+    read_container,
+    with_pod,
+)
 from allotment.wire.foreign.runtime import Runtime
 from allotment.wire.job_file import JobFile
 from allotment.wire.text import shown
@@ -148,13 +156,12 @@ def _task(trainer: Map, runtime: Runtime, told: Remarks) -> Task:
     """Return what a node runs: what its runtime says, changed by the job."""
     base = runtime.task
     own: Map = dict(trainer)
-    words: list[Plain] = [*base.command]
-    arguments = words[len(words) - base.arguments :]
-    if trainer.get("args") and not trainer.get("command") and base.command:
-        own["command"] = words[: len(words) - base.arguments]
-    elif trainer.get("command") and not trainer.get("args"):
-        own["args"] = arguments
-    mine = read_container(own, AT, told, base.command, INDEXED, resources="resourcesPerNode")
+    if not own.get("command"):
+        own["command"] = [*base.words]
+    if not own.get("args"):
+        own["args"] = [*base.arguments]
+    mine = read_container(own, AT, told, INDEXED, "resourcesPerNode", base.env)
+    need_command(mine, AT, told)
     if not mine.image and not base.image:
         told.warn(
             ("spec", "runtimeRef"),
@@ -166,7 +173,7 @@ def _task(trainer: Map, runtime: Runtime, told: Remarks) -> Task:
         base,
         image=mine.image or base.image,
         command=mine.command,
-        env={**base.env, **mine.env},
+        env=mine.env,
         resources=mine.resources or base.resources,
     )
 
