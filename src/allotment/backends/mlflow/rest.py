@@ -112,20 +112,22 @@ class MlflowRest:
 
     def newest(self, address: str, since_ms: int) -> list[Run]:
         """See Tracker."""
-        of_jobs = f"tags.`{JOB}` LIKE '%'"
-        return self._runs(address, f"{of_jobs} AND attributes.start_time >= {since_ms:d}")
+        which = f"tags.`{JOB}` LIKE '%' AND attributes.start_time >= {since_ms:d}"
+        return self._runs(address, self._experiments(address), which)
 
     def of_job(self, address: str, job: int, submitted: int) -> list[Run]:
         """See Tracker."""
         mine = f"tags.`{JOB}` = '{job:d}' AND tags.`{SUBMITTED}` = '{submitted:d}'"
-        return self._runs(address, mine, page=_OF_ONE_JOB, pages=1)
+        within = self._experiments(address)
+        return self._runs(address, within, mine, page=_OF_ONE_JOB, pages=1)
 
     def again(self, address: str, runs: Sequence[str]) -> list[Run]:
         """See Tracker."""
         found: list[Run] = []
+        within = self._experiments(address) if runs else []
         for at in range(0, len(runs), _AT_ONCE):
             named = ",".join(f"'{run}'" for run in runs[at : at + _AT_ONCE])
-            found += self._runs(address, f"attributes.run_id IN ({named})", pages=1)
+            found += self._runs(address, within, f"attributes.run_id IN ({named})", pages=1)
         return found
 
     def models(self, address: str) -> list[Registered]:
@@ -154,12 +156,17 @@ class MlflowRest:
     # ── runs ────────────────────────────────────────────────────────────────────────
 
     def _runs(
-        self, address: str, which: str, page: int = _PAGE, pages: int = _PAGES
+        self,
+        address: str,
+        within: Sequence[str],
+        which: str,
+        page: int = _PAGE,
+        pages: int = _PAGES,
     ) -> list[Run]:
-        """Return runs that are of jobs, the newest first."""
+        """Return runs of the experiments `within` that are of jobs, the newest first."""
         found: list[Run] = []
         asked: dict[str, object] = {
-            "experiment_ids": self._experiments(address),
+            "experiment_ids": within,
             "filter": which,
             "run_view_type": "ACTIVE_ONLY",
             "max_results": page,

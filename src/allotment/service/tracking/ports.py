@@ -72,7 +72,8 @@ class Tracker(Protocol):
         ...
 
     def keep(self, setup: MlflowSetup | None) -> None:
-        """See to it that a server of ours runs, where it is to be. Does not block."""
+        """See to it that a server of ours runs, where it is to be. Waits for one
+        that is to end: a moment, or some seconds where it does not obey."""
         ...
 
     def end(self) -> None:
