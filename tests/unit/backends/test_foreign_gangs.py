@@ -163,13 +163,15 @@ def test_what_is_not_settled_yet_is_not_gone(book: Book) -> None:
 
 
 def test_what_an_object_says_of_a_size() -> None:
-    assert size_in(b'{"spec": {"minMember": 3}}', "", "podgroups g") == 3
-    assert "no podgroups g" in str(size_in(None, "", "podgroups g"))
-    assert "no minMember" in str(size_in(b'{"spec": {}}', "", "podgroups g"))
-    assert "not understood" in str(size_in(b'{"spec": {"minMember": "x"}}', "", "podgroups g"))
+    assert size_in(b'{"spec": {"minMember": 3}}', "", "podgroups", "g") == 3
+    assert "no podgroups g" in str(size_in(None, "", "podgroups", "g"))
+    assert "no minMember" in str(size_in(b'{"spec": {}}', "", "podgroups", "g"))
+    assert "not understood" in str(
+        size_in(b'{"spec": {"minMember": "x"}}', "", "podgroups", "g")
+    )
     parts = b'{"spec": {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 4}}}]}}'
-    assert size_in(parts, "w", "workloads x") == 4
-    assert "no pod group v" in str(size_in(parts, "v", "workloads x"))
+    assert size_in(parts, "w", "workloads", "x") == 4
+    assert "no pod group v" in str(size_in(parts, "v", "workloads", "x"))
 
 
 def test_a_job_set_says_how_many_pods_it_has_at_once() -> None:
@@ -181,7 +183,7 @@ def test_a_job_set_says_how_many_pods_it_has_at_once() -> None:
 
     def size(**more: object) -> object:
         said = {"spec": {"replicatedJobs": parts} | more}
-        return size_in(msgspec.json.encode(said), "", "jobsets g")
+        return size_in(msgspec.json.encode(said), "", "jobsets", "g")
 
     assert size() == 7
     assert size(startupPolicy={"startupPolicyOrder": "AnyOrder"}) == 7
@@ -190,7 +192,7 @@ def test_a_job_set_says_how_many_pods_it_has_at_once() -> None:
     assert size() == 1
     assert size(replicatedJobs=[]) == "jobsets g has no pods"
     assert "not understood" in str(size(replicatedJobs=[{"replicas": "x"}]))
-    assert "there is no jobsets g" in str(size_in(None, "", "jobsets g"))
+    assert "there is no jobsets g" in str(size_in(None, "", "jobsets", "g"))
 
 
 def test_an_enormous_size_of_an_object_is_refused(book: Book) -> None:

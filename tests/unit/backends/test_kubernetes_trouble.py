@@ -223,6 +223,23 @@ def test_a_task_that_has_variables_of_its_user_is_bound_when_its_secret_is_there
     asyncio.run(story())
 
 
+def test_what_is_to_be_hidden_since_the_first_try_is_not_left_out(world: World) -> None:
+    gang = msgspec.structs.replace(GANG, tasks=(NAMED,), named=frozenset({"TOKEN"}))
+
+    async def story() -> None:
+        async with world.service() as backend:
+            world.api.says["POST", PODS] = [503] * 8
+            with pytest.raises(EngineAway):
+                await backend.launch(GANG)
+            world.api.says.clear()
+            assert await backend.launch(gang) == {}
+            (pod,), (secret,) = world.api.pods.values(), world.api.secrets.values()
+            (source,) = pod["spec"]["containers"][0]["envFrom"]
+            assert source["secretRef"]["name"] == secret["metadata"]["name"]
+
+    asyncio.run(story())
+
+
 def test_where_only_a_scheduler_may_name_nodes_a_pod_is_bound(world: World) -> None:
     async def story() -> None:
         async with world.service() as backend:

@@ -77,20 +77,22 @@ class _JobSet(msgspec.Struct, frozen=True):
     spec: _Set = _Set()
 
 
-def size_in(said: bytes | None, part: str, name: str) -> Size:
-    """Return the size in an object, or why there is none. `part` is that of a Workload."""
+def size_in(said: bytes | None, part: str, kind: str, name: str) -> Size:
+    """Return the size in an object of a kind, as paths name it, or why there is none. `part`
+    is that of a Workload."""
+    what = f"{kind} {name}"
     if said is None:
-        return f"there is no {name}, which says how many pods its gang has"
+        return f"there is no {what}, which says how many pods its gang has"
     try:
-        if name.startswith("jobsets "):
+        if kind == "jobsets":
             pods = msgspec.json.decode(said, type=_JobSet).spec.pods
-            return pods if pods > 0 else f"{name} has no pods"
+            return pods if pods > 0 else f"{what} has no pods"
         if not part:
             size = msgspec.json.decode(said, type=_PodGroup).spec.min_member
-            return size if size is not None and size > 0 else f"{name} has no minMember"
+            return size if size is not None and size > 0 else f"{what} has no minMember"
         for each in msgspec.json.decode(said, type=_Workload).spec.pod_groups:
             if each.name == part:
                 return each.policy.gang.min_count if each.policy.gang is not None else 1
     except msgspec.DecodeError as error:
-        return f"{name} is not understood: {error}"
-    return f"{name} has no pod group {part}"
+        return f"{what} is not understood: {error}"
+    return f"{what} has no pod group {part}"

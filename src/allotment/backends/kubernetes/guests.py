@@ -334,13 +334,16 @@ class Guests:
         client, name = self._at(guest)
         try:
             await client.delete_pod(name, deletion_of(guest.pod.uid, None))
-        except BackendError as error:
+        except EngineAway as error:
             log.warning("a pod is given up later", pod=guest.pod.name, why=str(error))
-            if isinstance(error, EngineAway):
-                return
+            return
+        except BackendError as error:
+            words = "a pod is given up, and may not be told to end"
+            log.warning(words, pod=guest.pod.name, why=str(error))
         if self._guests.get(guest.key) is guest:
-            end = lost(f"node {guest.node} was silent for longer than `force_after`")
-            self._end(guest, *end)
+            told = Exit(signal=SIGTERM), None
+            silent = lost(f"node {guest.node} was silent for longer than `force_after`")
+            self._end(guest, *(told if guest.is_stopped else silent))
 
     def types_of(self) -> dict[str, tuple[str, ...]]:
         """Return the types of devices by their resource, where nodes have more than one."""

@@ -121,6 +121,11 @@ class Launching:
                 self._sink(end_report(key, refused))
                 return None
             await self._tasks.keep_new(key, record)
+        elif secret and not record.secret and not record.is_bound:
+            # Begun before there was anything to hide, or by an older version, which named its
+            # Secret so, and whose pod may wait for it.
+            name = f"{record.name}-{record.token}"
+            record = msgspec.structs.replace(record, secret=name)
         if record.exit is not None:
             return None
         if not record.is_bound:

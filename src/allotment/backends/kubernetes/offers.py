@@ -267,7 +267,7 @@ class Finder:
         path, _, part = source.partition("#")
         *_, kind, name = path.split("/")
         try:
-            return size_in(await self._client.object(path), part, f"{kind} {name}")
+            return size_in(await self._client.object(path), part, kind, name)
         except Denied as error:
             return f"{kind} {name} cannot be read: {error}"
 

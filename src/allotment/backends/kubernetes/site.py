@@ -9,7 +9,7 @@ from allotment.model.engines import EngineSetup
 
 
 class Site(NamedTuple):
-    """What all parts of the backend share."""
+    """What most parts of the backend need of it."""
 
     setup: EngineSetup
     prefix: str
