@@ -21,7 +21,7 @@ from allotment.building.trouble import MARK, Trouble
 from allotment.model.quantity import show_bytes
 
 _LOGINS: Final = (".docker/config.json", ".config/containers/auth.json")
-"""Where the passwords for registries are: as for the images of jobs."""
+"""Where the passwords for registries are. buildah takes one file: the first that is there."""
 _PROGRAMS: Final = ("buildah", "unshare")
 
 
