@@ -198,8 +198,8 @@ def run(  # noqa: PLR0913 - one argument an option
         env=environment(os.environ, env or [], () if image else PASSED_ON),
         folder=_folder(code, image),
         tasks=tasks,
-        resources=_given(gpu=gpus, cpu=cpus, memory=memory),
-        rest=_given(
+        resources=given_parts(gpu=gpus, cpu=cpus, memory=memory),
+        rest=given_parts(
             image=image, tenant=tenant, queue=queue, max_run_time=time,
             priority=int(priority) if priority.isdecimal() else priority,
             output=str(output.absolute()) if output else "",
@@ -267,7 +267,8 @@ def _folder(code: Path | None, image: str) -> Path:
 def _mute(text: str) -> None: ...
 
 
-def _given(**parts: object) -> dict[str, object]:
+def given_parts(**parts: object) -> dict[str, object]:
+    """Return the parts of a job that were said."""
     return {key: part for key, part in parts.items() if part}
 
 

@@ -205,15 +205,13 @@ def _soname(handle: int) -> str:
         fd = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
-    with os.fdopen(fd, "rb") as file:
+    with os.fdopen(fd, "rb"):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return ""
         try:
             return _soname_in(fd)
         except (struct.error, ValueError, OSError):
             return ""
-        finally:
-            file.close()
 
 
 def _soname_in(fd: int) -> str:

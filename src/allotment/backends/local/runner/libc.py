@@ -76,7 +76,6 @@ class _MountAttr(ctypes.Structure):
     )
 
 
-_READ_ONLY: Final = ctypes.byref(_MountAttr(_MOUNT_ATTR_RDONLY, 0, 0, 0))
 _SIZE_OF_ATTRIBUTES: Final = ctypes.c_size_t(ctypes.sizeof(_MountAttr))
 
 
@@ -160,15 +159,17 @@ def clone_tree(handle: int) -> int:
 
 def make_tree_read_only(tree: int) -> None:
     """Make a copy of mounts read-only, all of it. Linux 5.12 has it."""
-    flags = _AT_RECURSIVE | _AT_EMPTY_PATH
-    result = _syscall(_SYS_MOUNT_SETATTR, tree, b"", flags, _READ_ONLY, _SIZE_OF_ATTRIBUTES)
-    _check(result, "mount_setattr")
+    _set_attributes(tree, _MOUNT_ATTR_RDONLY)
 
 
 def make_tree_safe(tree: int, *, is_read_only: bool) -> None:
     """Take set-uid rights and devices from all files in a copy of mounts."""
     attributes = _MOUNT_ATTR_NOSUID | _MOUNT_ATTR_NODEV
     attributes |= _MOUNT_ATTR_RDONLY if is_read_only else 0
+    _set_attributes(tree, attributes)
+
+
+def _set_attributes(tree: int, attributes: int) -> None:
     asked = ctypes.byref(_MountAttr(attributes, 0, 0, 0))
     flags = _AT_RECURSIVE | _AT_EMPTY_PATH
     result = _syscall(_SYS_MOUNT_SETATTR, tree, b"", flags, asked, _SIZE_OF_ATTRIBUTES)
