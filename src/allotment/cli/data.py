@@ -14,6 +14,7 @@ from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, show_age
 from allotment.client import Client
+from allotment.model.datasets import DataKind
 from allotment.model.quantity import show_bytes
 from allotment.service.data.view import DataView
 
@@ -72,11 +73,15 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
         typer.Option("--endpoint", metavar="URL", help="Its address; Amazon's by default."),
     ] = "",
     region: Annotated[
-        str, typer.Option("--region", metavar="NAME", help="The bucket's region.")
-    ] = "us-east-1",
+        str,
+        typer.Option("--region", metavar="NAME", help="The bucket's region; else us-east-1."),
+    ] = "",
     profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="Which key of ~/.aws/credentials.")
-    ] = "default",
+        str,
+        typer.Option(
+            "--profile", metavar="NAME", help="Which key of ~/.aws/credentials; else default."
+        ),
+    ] = "",
     public: Annotated[
         bool, typer.Option("--public", help="Ask the store without a key.")
     ] = False,
@@ -87,10 +92,13 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
 
     An object store is asked with your own key: `allot data login` keeps one.
     """
-    if not s3 and (endpoint or public):
+    if not s3 and (endpoint or region or profile or public):
         raise Failed("There is no object store named.", "Add --s3 s3://BUCKET/PREFIX.")
-    objects = {"url": s3, "endpoint": endpoint, "region": region}
-    objects["profile"] = "" if public else profile
+    if public and profile:
+        raise Failed("--public asks without a key, and --profile with one.", "Leave one out.")
+    objects = {"url": s3, "endpoint": endpoint, "region": region, "profile": profile}
+    objects = {key: word for key, word in objects.items() if word}
+    objects |= {"profile": ""} if public else {}
     with Client(state=state) as client:
         found = client.create_dataset(
             name, tenant=tenant, folder=folder, objects=objects if s3 else None
@@ -229,7 +237,8 @@ def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
         right = "reads and writes" if grant.write else "reads"
         say(f"  granted     {grant.to.value} {harmless(grant.name)} {right}")
     if found.disk:
-        what = "of it, fetched for jobs" if found.objects else "for all versions together"
+        is_fetched = found.kind is DataKind.OBJECTS
+        what = "of it, fetched for jobs" if is_fetched else "for all versions together"
         say(f"  on disk     {show_bytes(found.disk)} {what}")
     for version in reversed(found.versions):
         say(

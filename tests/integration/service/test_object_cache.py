@@ -18,6 +18,7 @@ from allotment.model.datasets import Dataset
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.rights import disk
+from allotment.service.content.shelf import BLOCK
 from allotment.service.data.objects.cache import Version
 from allotment.service.data.objects.objects import EACH
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
@@ -371,6 +372,67 @@ def test_one_that_is_removed_while_it_is_looked_at_is_not_there(
         with pytest.raises(Rejected) as caught:
             await node.datasets.objects.newest(dataset, ALICE)
         assert caught.value.code is Code.DATA_MISSING
+
+    run(work)
+
+
+def test_what_is_noted_already_needs_no_room(node: Node) -> None:
+    async def work() -> None:
+        await node.register("words", 1)
+        words = node.of("words")
+        assert words.objects is not None
+        config = node.world.state.config
+        limits = msgspec.structs.replace(config.limits, data_store=BLOCK)
+        node.world.do(c.ApplyConfig(msgspec.structs.replace(config, limits=limits)))
+        assert (await node.datasets.objects.newest(words, ALICE)).number == 1
+        node.moto.put({f"{words.objects.prefix}/b": "new"})
+        with pytest.raises(Rejected, match="no room to note another version"):
+            await node.datasets.objects.newest(words, ALICE)
+
+    run(work)
+
+
+def test_a_version_that_is_removed_leaves_what_a_fetch_relies_on(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid, go = threading.Event(), threading.Event()
+    lay_out = node.datasets.objects.cache.lay_out
+
+    def held(*words: Any) -> None:
+        laid.set()
+        assert go.wait(60)
+        lay_out(*words)
+
+    async def work() -> None:
+        await node.register("words", 10 * KIB)
+        words = node.of("words")
+        assert words.objects is not None
+        node.moto.put({f"{words.objects.prefix}/b": "new"})
+        newest = await node.datasets.objects.newest(words, ALICE)
+        monkeypatch.setattr(node.datasets.objects.cache, "lay_out", held)
+        waiting = asyncio.create_task(node.ready("words"))
+        assert await asyncio.to_thread(laid.wait, 60)
+        for path in node.datasets.store.shelf(words.id).files():
+            os.utime(path, (0, 0))  # Nothing came for long: what follows is large.
+        await node.datasets.remove("words@1", ALICE)
+        go.set()
+        await waiting
+        assert node.datasets.objects.is_here(node.of("words"), newest.digest)
+
+    run(work)
+
+
+def test_a_version_that_is_removed_makes_room_for_another(node: Node) -> None:
+    async def work() -> None:
+        await node.register("words", 10 * KIB)
+        words = node.of("words")
+        assert words.objects is not None
+        seen = node.datasets.store.seen(words.id)
+        os.utime(seen.list_file(words.versions[0].digest), (0, 0))
+        node.moto.put({f"{words.objects.prefix}/b": "new"})
+        newest = await node.datasets.objects.newest(words, ALICE)
+        await node.datasets.remove("words@1", ALICE)
+        assert [path.name for path in seen.lists()] == [newest.digest]
 
     run(work)
 

@@ -1,4 +1,7 @@
-"""`allot data login` changes its user's file of keys, and nothing else in it."""
+"""`allot data login` changes its user's file of keys, and nothing else in it.
+
+Options that name a key, or a store, where none is asked are refused.
+"""
 
 import errno
 import stat
@@ -10,6 +13,7 @@ from allotment.cli.data_login import keep
 from allotment.cli.output import Failed
 from allotment.service.data.objects.keys import key_of
 from allotment.service.launch import Account
+from tests.integration.cli.invoke import allot
 
 
 def test_a_key_is_kept_for_its_user_alone(tmp_path: Path) -> None:
@@ -56,3 +60,16 @@ def test_what_can_be_no_key_is_refused(
     with pytest.raises(Failed):
         keep(tmp_path, profile, key_id, secret)
     assert not (tmp_path / ".aws").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--region", "eu-west-1"), "There is no object store named"),
+        (("--profile", "lab"), "There is no object store named"),
+        (("--s3", "s3://b2b", "--public", "--profile", "lab"), "--public asks without a key"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(words: tuple[str, ...], told: str) -> None:
+    done = allot("data", "create", "words", *words)
+    assert (done.code, told in done.err) == (1, True), done.err

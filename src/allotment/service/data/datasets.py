@@ -153,11 +153,11 @@ class Datasets:
                 "A dataset is a folder or objects, not both.",
                 "Take `folder` or `objects` out.",
             )
-        listing = await self.objects.look(place, actor, actor)
+        seen = await self.objects.look(place, actor, actor)
         await self._wish(msgspec.structs.replace(made, objects=place), actor)
-        if listing.objects:
+        if seen is not None:
             dataset = self._state.datasets[made.tenant, made.name]
-            await self.objects.noted(dataset, listing, actor)
+            await self.objects.noted(dataset, seen, actor)
 
     async def _check_folder(self, path: str) -> None:
         def look() -> str:
@@ -213,6 +213,17 @@ class Datasets:
             if dataset.kind is not DataKind.FOLDER:
                 work = partial(self._dropped, dataset, named.version)
                 await self._threads.run("removing", work, DELETING_S)
+                left = self._state.datasets.get((dataset.tenant, dataset.name))
+                if left is not None and left.id == dataset.id:
+                    await self._sweep_left(left)
+
+    async def _sweep_left(self, dataset: Dataset) -> None:
+        """Remove what only the version had that went, unless it came just now."""
+        if dataset.kind is DataKind.OBJECTS:
+            await self.objects.sweep_one(dataset, PRESSED_S)  # A fetch may rely on files.
+        else:
+            work = partial(self._swept, dataset, PRESSED_S)
+            await self._threads.run("removing", work, DELETING_S)
 
     def _turn(self, dataset: Dataset) -> asyncio.Lock:
         return self._turns.setdefault(dataset.id, asyncio.Lock())
@@ -227,7 +238,6 @@ class Datasets:
         kept = {version.digest for version in left.versions}
         if gone is not None and gone.digest not in kept:
             self.store.drop(dataset.id, gone.digest)
-        self._swept(left, PRESSED_S)
 
     def _whole(self, text: str) -> DataReference:
         named = self.names.reference(text)

@@ -134,9 +134,7 @@ class Saving:
                 Code.UNAVAILABLE, f"They were not saved in {SAVING_S / 3600:.0f} h."
             ) from None
         except OSError as error:
-            raise Rejected(
-                Code.UNAVAILABLE, f"They cannot be read or kept: {error.strerror}."
-            ) from error
+            raise _unreadable(error) from error
 
     async def _put(self, job: JobRecord, name: str, account: Account) -> str:
         receiving = await self._datasets.receiving(name, job.owner)
@@ -289,11 +287,14 @@ def _sent(top: int, path: str, account: Account, bucket: Bucket, key: str) -> Fi
             digest.update(piece)
 
         def read() -> Iterator[bytes]:
-            os.lseek(fd, 0, os.SEEK_SET)
             left = state.st_size
-            for piece in _pieces(fd, left):
-                left -= len(piece)
-                yield piece
+            try:
+                os.lseek(fd, 0, os.SEEK_SET)
+                for piece in _pieces(fd, left):
+                    left -= len(piece)
+                    yield piece
+            except OSError as error:  # else it would be the store's
+                raise _unreadable(error) from error
             if left:
                 raise _changed(path)
 
@@ -318,6 +319,10 @@ def _opened(top: int, path: str, account: Account) -> Generator[tuple[int, os.st
 def _entry(path: str, state: os.stat_result, digest: str) -> FileEntry:
     kind = "x" if state.st_mode & stat.S_IXUSR else "f"
     return FileEntry(path, kind, state.st_size, digest)
+
+
+def _unreadable(error: OSError) -> Rejected:
+    return Rejected(Code.UNAVAILABLE, f"They cannot be read or kept: {error.strerror}.")
 
 
 def _changed(path: str) -> Rejected:

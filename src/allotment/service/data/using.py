@@ -129,9 +129,7 @@ class DataUses:
             raise Rejected(
                 Code.BAD_SPEC,
                 f"{dataset.full} cannot be written by jobs: its versions never change.",
-                "Take `write` out; `allot data put` makes the next version of what a job left."
-                if dataset.kind is DataKind.MANAGED
-                else "Take `write` out; a job has the store's own tools to put objects.",
+                f"Take `write` out; `save: {dataset.full}` makes outputs its next version.",
             )
         if not self._names.may_write(dataset, owner):
             raise Rejected(

@@ -67,7 +67,7 @@ class DataView(msgspec.Struct, frozen=True):
     objects: ObjectPlace | None = None
     """Where in an object store it is. For its owner."""
     disk: int = 0
-    """Bytes of the disk that all versions take together. For its owner."""
+    """Bytes of the disk: all versions together, of objects what was fetched. For its owner."""
 
 
 class DataRoom(msgspec.Struct, frozen=True):

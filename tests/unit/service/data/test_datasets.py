@@ -12,7 +12,7 @@ import pytest
 
 from allotment.model import commands as c
 from allotment.model.data_use import DataUse
-from allotment.model.datasets import Dataset
+from allotment.model.datasets import DataKind, Dataset
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.rights import disk
@@ -187,6 +187,21 @@ def test_a_folder_of_that_name_is_not_what_a_job_waited_for(stage: Stage) -> Non
         stage.world.do(c.CreateDataset("vision", "words", "other", "/srv/words"))
         with pytest.raises(NotUsable, match="was removed since the job was submitted"):
             uses.mounts_of(job)
+
+    run(work)
+
+
+@pytest.mark.parametrize("kind", [DataKind.MANAGED, DataKind.OBJECTS])
+def test_who_cannot_write_is_told_how_outputs_become_a_version(
+    stage: Stage, kind: DataKind
+) -> None:
+    async def work() -> None:
+        await stage.create()
+        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None))
+        words = msgspec.structs.replace(stage.words, kind=kind)
+        with pytest.raises(Rejected) as caught:
+            uses._check_write(words, ALICE)  # pyright: ignore[reportPrivateUsage]
+        assert "`save: vision/words` makes outputs its next version" in caught.value.hint
 
     run(work)
 

@@ -1,10 +1,20 @@
-"""Outputs that are versions already are not saved twice."""
+"""Outputs that are versions already are not saved twice; what cannot be read is told of."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from allotment.model.datasets import DataKind, Dataset, DataVersion
+from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import WallTime
+from allotment.service.data import saving
+from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.saving import made_before
+from allotment.service.launch import Account
+from tests.support.object_stores import Moto, a_store
 
 VERSIONS = (
     DataVersion(1, "a", 1, 1, WallTime(100), "ann"),
@@ -20,3 +30,31 @@ DATASET = Dataset("vision", "results", "id", DataKind.MANAGED, "ann", versions=V
 )
 def test_a_version_of_these_outputs(digest: str, ended: int, number: int) -> None:
     assert made_before(DATASET, digest, "ann", WallTime(ended)) == number
+
+
+def test_a_file_that_cannot_be_read_is_not_the_store_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").write_bytes(b"data")
+    begun: list[int] = []
+    pieces = saving._pieces  # pyright: ignore[reportPrivateUsage]
+
+    def failing(fd: int, size: int) -> Iterator[bytes]:
+        begun.append(size)
+        if len(begun) > 1:  # First its digest is taken.
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        yield from pieces(fd, size)
+
+    monkeypatch.setattr(saving, "_pieces", failing)
+    account = Account("ann", str(tmp_path))
+    top = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with a_store(Moto, tmp_path / "moto") as store:
+            bucket = Bucket(store.place(), None, None)
+            with pytest.raises(Rejected, match="cannot be read or kept: Input/output") as told:
+                saving._sent(top, "a", account, bucket, "bert/a")  # pyright: ignore[reportPrivateUsage]
+            bucket.close()
+    finally:
+        os.close(top)
+    assert told.value.code is Code.UNAVAILABLE
+    assert len(begun) == 2, "it is not tried again at once"

@@ -166,7 +166,7 @@ class Bucket:
         """Put an object as a whole. `read` gives its bytes, anew at each call.
 
         A store that takes it too slowly is given up. Raises StoreTrouble, Stopped, and what
-        `read` raises.
+        `read` raises: no OSError, which would be taken for the connection's.
         """
         headers = {"content-length": str(size)}
         for _ in self._tries():
@@ -195,8 +195,8 @@ class Bucket:
                 raise
             self._failed = trouble
 
-    def _tries(self) -> Iterator[int]:
-        """Count tries, with longer and longer pauses; raise what the last one ran into."""
+    def _tries(self) -> Iterator[None]:
+        """Yield for each try, with longer and longer pauses; raise what the last ran into."""
         pause_s = FIRST_PAUSE_S
         for number in range(TRIES):
             if number:
@@ -204,7 +204,7 @@ class Bucket:
                 pause_s *= 3
             if not self._is_wanted():
                 raise Stopped
-            yield number
+            yield
         raise self._failed
 
     @contextmanager

@@ -20,8 +20,8 @@ import msgspec
 from allotment.model.quantity import show_bytes
 from allotment.rights.disk import is_too_full
 from allotment.rights.flushing import begin_flush, flush
-from allotment.service.content.manifest import Manifest, digest_of, folders_of, read
-from allotment.service.content.shelf import BLOCK, Full, Room, blocks
+from allotment.service.content.manifest import Manifest, folders_of, read
+from allotment.service.content.shelf import BLOCK, Full, Room, blocks, is_there
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.listing import Object, ObjectList, files_of, named
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
@@ -43,6 +43,13 @@ class Version(msgspec.Struct, frozen=True):
     """A version of a dataset in an object store. `id` is the dataset's."""
 
     id: str
+    digest: str
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What a store has, all of which can be files; `digest` is of the list of them."""
+
+    listing: ObjectList
     digest: str
 
 
@@ -92,20 +99,21 @@ class ObjectCache:
 
     # ── what there is ───────────────────────────────────────────────────────────────
 
-    def note(self, dataset: str, listing: ObjectList, room: Room) -> tuple[str, int]:
-        """Keep what a store has; return its digest, and how many files it becomes.
+    def note(self, dataset: str, seen: Seen, room: Room) -> None:
+        """Keep what a store has. What is kept already needs no room.
 
-        Raises BadManifest where some cannot be files, Full and OSError.
+        Raises Full and OSError.
         """
-        data = msgspec.json.encode(listing)
-        digest = digest_of(files_of(listing))
+        shelf = self._store.seen(dataset)
+        if is_there(shelf.list_file(seen.digest)):
+            return
+        data = msgspec.json.encode(seen.listing)
         if not room.reserve(blocks(len(data))):
             raise Full
         try:
-            self._store.seen(dataset).note_list(digest, data)
+            shelf.note_list(seen.digest, data)
         finally:
             room.release(blocks(len(data)))
-        return digest, len(listing.objects)
 
     def manifest(self, dataset: str, digest: str) -> Manifest:
         """Return the files of a version. Raises FileNotFoundError."""

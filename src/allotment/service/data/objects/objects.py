@@ -18,18 +18,19 @@ from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
 from allotment.model.quantity import Instant, Millis
-from allotment.service.content.manifest import BadManifest
+from allotment.service.content.manifest import BadManifest, digest_of
 from allotment.service.content.shelf import Full, Room
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.cache import (
     DiskTrouble,
     ObjectCache,
     Reserved,
+    Seen,
     Version,
     Wanted,
 )
 from allotment.service.data.objects.keys import key_of
-from allotment.service.data.objects.listing import ObjectList, files_of, listing_of
+from allotment.service.data.objects.listing import files_of, listing_of
 from allotment.service.data.objects.signing import Key
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.store import PRESSED_S, UNUSED_S, DataStore
@@ -86,8 +87,11 @@ class Objects:
 
     # ── looking ─────────────────────────────────────────────────────────────────────
 
-    async def look(self, place: ObjectPlace, owner: Actor, actor: Actor) -> ObjectList:
-        """Return what is at a place now, as its owner sees it. Raises Rejected."""
+    async def look(self, place: ObjectPlace, owner: Actor, actor: Actor) -> Seen | None:
+        """Return what is at a place now, as its owner sees it; None where nothing is.
+
+        Raises Rejected.
+        """
         try:
             account = await self._accounts.of(owner)
             work = partial(self._looked, place, account)
@@ -101,7 +105,7 @@ class Objects:
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
 
-    def _looked(self, place: ObjectPlace, account: Account) -> ObjectList:
+    def _looked(self, place: ObjectPlace, account: Account) -> Seen | None:
         limits = self._state.config.limits
         end = time.monotonic() + LISTING_S
         key = _key(place, account)
@@ -115,33 +119,33 @@ class Objects:
         finally:
             bucket.close()
         listing = listing_of(found, place)
+        if not listing.objects:
+            return None
         try:
-            if listing.objects:
-                files_of(listing)
+            return Seen(listing, digest_of(files_of(listing)))
         except BadManifest as error:
             raise StoreTrouble(
                 Kind.UNFIT, f"The objects of {place} cannot all be files: {error}."
             ) from error
-        return listing
 
     async def newest(self, dataset: Dataset, actor: Actor) -> DataVersion:
         """Look, and return the version of what there is. Raises Rejected."""
         assert dataset.objects is not None
         owner = Actor(dataset.user, dataset.uid)
-        listing = await self.look(dataset.objects, owner, actor)
-        if not listing.objects:
+        seen = await self.look(dataset.objects, owner, actor)
+        if seen is None:
             raise StoreTrouble(Kind.GONE, f"There is nothing in {dataset.objects}.").refusal()
-        return await self.noted(dataset, listing, actor)
+        return await self.noted(dataset, seen, actor)
 
-    async def noted(self, dataset: Dataset, listing: ObjectList, actor: Actor) -> DataVersion:
+    async def noted(self, dataset: Dataset, seen: Seen, actor: Actor) -> DataVersion:
         """Return the version of what there is, which may be a new one; durable on return.
 
         Raises Rejected.
         """
         room = self._room_of(dataset.tenant)
-        work = partial(self.cache.note, dataset.id, listing, room)
+        work = partial(self.cache.note, dataset.id, seen, room)
         try:
-            digest, files = await self._disk.run(actor.user, work, PATIENCE_S)
+            await self._disk.run(actor.user, work, PATIENCE_S)
         except (OSError, TimeoutError) as error:
             raise Rejected(
                 Code.UNAVAILABLE, f"What {dataset.objects} has cannot be noted: {error}."
@@ -157,8 +161,9 @@ class Objects:
         now = self._state.datasets.get(key)
         if now is None or now.id != dataset.id:
             raise no_such_data(dataset.full)
-        size = sum(each.size for each in listing.objects)
-        await self._wish(c.CloseVersion(*key, digest, files, size), actor)
+        objects, digest = seen.listing.objects, seen.digest
+        size = sum(each.size for each in objects)
+        await self._wish(c.CloseVersion(*key, digest, len(objects), size), actor)
         now = self._state.datasets.get(key)
         closed = now.versions if now is not None and now.id == dataset.id else ()
         found = [each for each in closed if each.digest == digest]
@@ -339,12 +344,15 @@ class Objects:
 
     async def _sweep(self, older_s: float) -> None:
         for dataset in tuple(self._state.datasets.values()):
-            if dataset.kind is not DataKind.OBJECTS:
-                continue
-            if any(version.id == dataset.id for version in self._fetches):
-                continue
-            kept = {version.digest for version in dataset.versions}
-            await self._on_disk(partial(self._store.sweep, dataset.id, kept, older_s))
+            if dataset.kind is DataKind.OBJECTS:
+                await self.sweep_one(dataset, older_s)
+
+    async def sweep_one(self, dataset: Dataset, older_s: float) -> None:
+        """Remove what no version of a dataset has, unless one is being fetched."""
+        if any(version.id == dataset.id for version in self._fetches):
+            return
+        kept = {version.digest for version in dataset.versions}
+        await self._on_disk(partial(self._store.sweep, dataset.id, kept, older_s))
 
     async def _on_disk(self, work: Callable[[], T]) -> T:
         return await self._disk.run("cache", work, FETCHING_S)
