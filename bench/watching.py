@@ -6,7 +6,6 @@ reports, then while each reports a new step every five seconds.
 """
 
 import json
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -14,11 +13,11 @@ from pathlib import Path
 from allotment.job import Progress
 from bench.cluster import Connection, a_cluster, until
 from bench.figures import Figure
+from bench.machine import TICKS
 
 JOBS = 1_000
 SPAN_S = 30.0
 EVERY_S = 5.0
-TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 CALLS = 200_000
 WRITES = 2_000
 COMMAND = 'echo "{}" > "$ALLOT_PROGRESS_FILE"; exec sleep 900'
@@ -78,8 +77,9 @@ def _share(pid: int, files: list[Path]) -> float:
 
 
 def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process, without that of those it waited for."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 def _call() -> list[Figure]:

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 
 from allotment.core.cluster import Cluster
+from allotment.core.cycle import in_turn
 from allotment.core.gang import Standing
 from allotment.core.gates import Gate, aside
 from allotment.core.places import Places
 from allotment.core.queue_pass import QueuePass
-from allotment.core.resuming import in_turn
 from allotment.explain.question import Question
 from allotment.explain.waiting import explain
 from allotment.model.ids import JobId
@@ -23,8 +23,8 @@ class Watched(QueuePass):
 
     def __init__(self, history: History) -> None:
         cluster, now = history.world.state.cluster, history.world.now
-        resume = partial(in_turn, cluster, now)
-        super().__init__(cluster, now, Places(cluster, now), resume)
+        places = Places(cluster, now)
+        super().__init__(cluster, now, places, partial(in_turn, places))
         self.stopped_at: dict[JobId, Gate | None] = {}
 
     def first_shut(self, job: Standing) -> Gate | None:

@@ -8,13 +8,14 @@ from functools import partial
 
 from allotment.core.cluster import Cluster
 from allotment.core.entitle import is_due, more_urgent
-from allotment.core.gang import ReservedPlace
+from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.lending import kept_from_borrower
 from allotment.core.molding import as_large
 from allotment.core.places import Places
-from allotment.core.plan import Place, Promote, Proposals, Resume, Unreserve
+from allotment.core.plan import Decision, Place, Promote, Proposals, Resume, Unreserve
+from allotment.core.preemption.eviction import evict
 from allotment.core.queue_pass import QueuePass
-from allotment.core.resuming import WayBack, in_turn
+from allotment.core.resuming import WayBack
 from allotment.core.trial import Trial
 from allotment.model.ledger import Placement
 from allotment.model.quantity import Instant
@@ -45,8 +46,17 @@ def _queue_pass(cluster: Cluster, now: Instant) -> Proposals:
     rescheduler = cluster.displaces(now)
     if back or (len(cluster.pending) and (rescheduler is not None or not _in_vain(cluster))):
         places = Places(cluster, now, rescheduler)
-        resume = partial(in_turn, cluster, now)
-        yield from QueuePass(cluster, now, places, resume).serve()
+        yield from QueuePass(cluster, now, places, partial(in_turn, places)).serve()
+
+
+def in_turn(places: Places, gang: Gang) -> Decision | None:
+    """Return what lets a suspended gang go on: others may be displaced for it."""
+    back, rescheduler = WayBack(places.cluster, gang, places.now), places.rescheduler
+    decision = back.decision()
+    if decision is not None or rescheduler is None or not back.is_in_turn:
+        return decision
+    plan = rescheduler.plan(gang.standing, places.now)
+    return None if plan is None else evict(places.cluster, gang.id, gang.pin, plan, places.now)
 
 
 def _in_vain(cluster: Cluster) -> bool:

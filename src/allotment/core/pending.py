@@ -49,7 +49,7 @@ class Pending:
         self.came: set[Shape] = set()
         """Shapes of which jobs came since the whole queue was last looked through."""
         self.arrivals = 0
-        """Grows with every job that comes: a pass may find something to do."""
+        """Grows with every job that comes, and with what else lets a pass find more to do."""
 
     def __len__(self) -> int:
         return len(self._jobs)

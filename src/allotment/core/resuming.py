@@ -78,13 +78,3 @@ class WayBack:
         with Trial(self.cluster) as trial:
             trial.take_leases(self.gang)
             return self.cluster.ledger.settled(self.gang.slots)
-
-
-def in_turn(cluster: Cluster, now: Instant, gang: Gang) -> Decision | None:
-    """Return what lets a gang go on that waits: others may be displaced for it."""
-    back, rescheduler = WayBack(cluster, gang, now), cluster.displaces(now)
-    decision = back.decision()
-    if decision is not None or rescheduler is None or not back.is_in_turn:
-        return decision
-    plan = rescheduler.plan(gang.standing, now)
-    return None if plan is None else evict(cluster, gang.id, gang.pin, plan, now)

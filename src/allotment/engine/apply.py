@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allotment.engine.datasets import after
-from allotment.engine.gauges import MOST_BAD_MOVES, gauge_of, move_before
+from allotment.engine.gauges import MOST_BAD_MOVES, gauge_of, move_before, packs
 from allotment.engine.others import choose_anew, set_others
 from allotment.engine.records import (
     ENDED,
@@ -426,7 +426,7 @@ def _paced(state: State, record: e.Record, event: e.PaceMeasured) -> None:
     attempt.pace = Pace(event.tasks, event.rate, record.at, event.ends_at, event.busy_milli)
     job.rates = {**job.rates, event.tasks: event.rate}
     _gauge(state, job)
-    if state.cluster.placed.resuming:
+    if state.cluster.placed.resuming and packs(state.cluster.tenants, job):
         state.cluster.pending.arrivals += 1  # One of these may go on beside it.
 
 

@@ -52,10 +52,10 @@ def _packed(state: State) -> list[str]:
         if (attempt := job.attempt) is not None and attempt.packing is not None
     }
     beside = {gang.id: gang.beside for gang in gangs.values() if gang.beside is not None}
-    wrong = [f"beside others run {true}, counted are {state.packed} and {beside}"]
     turned = {other: job for job, other in true.items()}
-    agree = true == state.packed == beside and turned == state.packed_with
-    wrong = [] if agree else wrong
+    wrong: list[str] = []
+    if not (true == state.packed == beside and turned == state.packed_with):
+        wrong.append(f"beside others run {true}, counted are {state.packed} and {beside}")
     if len(set(true.values())) < len(true):
         wrong.append(f"more than one runs beside a gang: {true}")
     for job, other in true.items():

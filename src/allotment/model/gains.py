@@ -101,7 +101,7 @@ class Gauge(msgspec.Struct, frozen=True):
     together: tuple[JobId, ...] = ()
     """Beside which jobs it was found to do better than by turns."""
     apart: tuple[JobId, ...] = ()
-    """Beside which it was found to do worse."""
+    """Beside which it or the other was found to do worse, or that could not be told."""
 
     def rate_with(self, tasks: int) -> int:
         """Return what the rate would be with so many tasks: in proportion, or as was measured.
@@ -134,10 +134,14 @@ def together(rate: int, alone: int, other: int, other_alone: int) -> int:
 
 def beats_turns(rate: int, alone: int, other: int, other_alone: int) -> bool:
     """Whether two gangs do more at once than by turns, and neither less than by its turns."""
-    gain = together(rate, alone, other, other_alone)
-    return gain * LEAST_KEPT >= BY_TURNS * OF_RATE and not (
+    return is_more_than_turns(together(rate, alone, other, other_alone)) and not (
         is_worse(2 * rate, alone) or is_worse(2 * other, other_alone)
     )
+
+
+def is_more_than_turns(gain_milli: int) -> bool:
+    """Whether two gangs do so much more at once than by turns that it cannot be by chance."""
+    return gain_milli * LEAST_KEPT >= BY_TURNS * OF_RATE
 
 
 def expected_together(busy_milli: int, other_milli: int) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from allotment.model.events import PackingMeasured, Parted
-from allotment.model.gains import BY_TURNS, LEAST_KEPT, OF_RATE, Gain, Packing
+from allotment.model.gains import Gain, Packing, is_more_than_turns
 from allotment.model.ids import JobId
 from allotment.model.quantity import show_millis
 
@@ -33,7 +33,7 @@ def packing_words(event: PackingMeasured) -> str:
     """Return what two gangs do at once of what they do by turns."""
     verdict = ""
     if not event.kept:
-        is_enough = event.gain_milli * LEAST_KEPT >= BY_TURNS * OF_RATE
+        is_enough = is_more_than_turns(event.gain_milli)
         why = "one of them loses by it" if is_enough else "that is too little"
         verdict = f": {why}, and they are not packed again"
     return (

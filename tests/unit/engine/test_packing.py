@@ -27,6 +27,7 @@ from allotment.model.quantity import GIB, SECOND, Millis
 from allotment.model.reports import OthersReport, PaceReport, PairReport
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
+from allotment.policies.rescheduling import in_slices
 from allotment.policies.rescheduling.growing import growing
 from allotment.policies.rescheduling.packing import packings
 from allotment.policies.rescheduling.stints import Stints
@@ -205,6 +206,45 @@ def test_where_a_queue_does_not_pack_its_gangs_take_turns_alone() -> None:
     world.tells(second)
     assert not world.told(e.Packed)
     assert refusal(world.state.cluster, Pack(first, second), world.now)
+
+
+def test_how_fast_a_job_is_brings_nothing_to_decide_where_its_queue_does_not_pack() -> None:
+    tenant = us(packs=False)
+    queues = tuple(replace(queue, migrates=True) for queue in tenant.queues)
+    world = Pairs(replace(tenant, queues=queues))
+    world.started(one())
+    second = world.submit(one())
+    world.later(SLICE)
+    world.runs(second)
+    assert world.state.cluster.placed.resuming
+    before = world.state.cluster.pending.arrivals
+    world.tells(second)
+    assert world.told(e.PaceMeasured)
+    assert world.state.cluster.pending.arrivals == before
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_how_often_a_cycle_looks_at_the_pairs_does_not_hang_on_how_many_wait(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Pairs()
+    part = a_job().gpus(1 / parts).of("us")
+    for _ in range(parts):
+        world.started(part)
+    late = [world.submit(part) for _ in range(parts)]
+    world.later(SLICE)
+    assert len(world.state.cluster.placed.resuming) == parts
+    looks: list[None] = []
+
+    def look(*_: object) -> bool:
+        looks.append(None)
+        return False
+
+    monkeypatch.setattr(in_slices, "may_pack", look)
+    world.runs(late[0])
+    world.state.cluster.pending.look_again()
+    world.engine.cycle(world.now)
+    assert len(looks) == 3
 
 
 def test_a_pair_that_gains_is_kept_and_takes_no_turns() -> None:

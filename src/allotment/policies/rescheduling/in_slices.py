@@ -33,7 +33,7 @@ from allotment.model.engines import Ability
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant, Resources
-from allotment.policies.rescheduling.packing import packing_lines, packings
+from allotment.policies.rescheduling.packing import may_pack, packing_lines, packings
 from allotment.policies.rescheduling.stints import Line, Stints, may_restart, takes_whole
 
 Places = frozenset[tuple[NodeId, int]]
@@ -61,7 +61,7 @@ class InSlices:
 
     def _packs(self, now: Instant) -> bool:
         """Whether a suspended gang may go on beside the one that has its devices."""
-        return any(True for _ in packings(self.cluster, self.order.places, now))
+        return may_pack(self.cluster, self.order.places, now)
 
     def next_look(self, now: Instant) -> Instant | None:
         waits = len(self.cluster.pending) or self.cluster.placed.resuming

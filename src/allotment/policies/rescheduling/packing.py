@@ -4,7 +4,8 @@ Rule: of a queue that packs, a gang that is suspended for its turn goes on besid
 has its devices, once both were measured alone, the other in its present turn. So it happens
 under overload only, and in memory that both had anyway: what a suspended gang keeps was held
 for it. Pairs that were found to gain come first, then those whose devices are least busy; a
-pair that cannot gain by how busy these were, or was found to do worse, is left to its turns.
+pair that cannot gain by how busy these were is left to its turns. So is one that was tried and
+did not gain, or did not tell enough.
 One gang at most goes beside another, within the caps of its user and queue, and only while
 nobody holds the CPUs that it asks for. Both are of one priority: by turns, a gang gives way to
 none that is less urgent. Where more than two take turns, two that gain go beside each other
@@ -26,7 +27,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang
 from allotment.core.plan import Pack
 from allotment.core.slices import line_of
-from allotment.model.gains import BY_TURNS, LEAST_KEPT, OF_RATE, Gauge, expected_together
+from allotment.model.gains import Gauge, expected_together, is_more_than_turns
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
@@ -52,7 +53,28 @@ def packings(cluster: Cluster, places: Places, now: Instant) -> Iterator[Pack]:
     O(p log p) in the places that gangs share, and O(suspended gangs) if any could go.
     """
     # Not in the order in which gangs came there: after a restart that is another.
-    shared = sorted((each for each in places.values() if len(each) > 1), key=min)
+    yield from _packings(cluster, sorted(_shared(cluster, places), key=min), now)
+
+
+def may_pack(cluster: Cluster, places: Places, now: Instant) -> bool:
+    """Whether any gang could go beside another now.
+
+    O(p) in the places that gangs share, and O(suspended gangs) if any could go.
+    """
+    return any(True for _ in _packings(cluster, _shared(cluster, places), now))
+
+
+def _shared(cluster: Cluster, places: Places) -> list[Mapping[JobId, Gang]]:
+    """Return the gangs of each place that several share, if any waits for its turn."""
+    if not cluster.placed.resuming:
+        return []
+    return [each for each in places.values() if len(each) > 1]
+
+
+def _packings(
+    cluster: Cluster, shared: Iterable[Mapping[JobId, Gang]], now: Instant
+) -> Iterator[Pack]:
+    """Propose which gangs go beside others, place by place in the order given."""
     wanted: Counter[NodeId] | None = None
     for there in [list(each.values()) for each in shared]:
         runs = [gang for gang in there if gang.standing.runs and not gang.leaving]
@@ -91,7 +113,7 @@ def _suits(gang: Gang, other: Gang, there: Sequence[Gang]) -> bool:
     if two.pace.at < (other.standing.since or 0):
         return False  # It was measured in an earlier turn: much may be different now.
     expected = expected_together(one.pace.busy_milli, two.pace.busy_milli)
-    return not expected or expected * LEAST_KEPT >= BY_TURNS * OF_RATE
+    return not expected or is_more_than_turns(expected)
 
 
 def _mate(gauge: Gauge, there: Set[JobId]) -> JobId | None:
