@@ -118,7 +118,7 @@ class Gang(msgspec.Struct):
     is_surplus: bool = False
     """Whether this is no gang but the tasks that one gives up, apart from it."""
     gauge: Gauge | None = None
-    """How fast it was measured to be, in a queue where gangs go on elsewhere for more."""
+    """How fast it was measured to be, in a queue that asks for it (grow, migrate, pack)."""
     beside: JobId | None = None
     """The gang that has its devices, where it runs beside that though it is suspended."""
 

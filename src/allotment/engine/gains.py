@@ -1,9 +1,9 @@
 """What moves gained: the rate before is compared with the rate after, and a bad move undone.
 
 A job tells of its steps, and a shell measures how fast they come. That is an event where it
-says something new: the first reading of an attempt, or one that is quite different. The first
-reading after a move decides: a job that is slower than before is moved no more, and a gang
-that grew gives its new tasks up again.
+says something new: the first reading of an attempt, or one that is quite different; in a queue
+that packs, also the first of each turn. The first reading after a move decides: a job that is
+slower than before is moved no more, and a gang that grew gives its new tasks up again.
 """
 
 from collections.abc import Iterator

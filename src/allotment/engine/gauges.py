@@ -1,4 +1,4 @@
-"""How fast jobs are that may go on elsewhere for more, as the books are told of it."""
+"""How fast jobs are in queues that ask for it (grow, migrate, pack), for the books."""
 
 from collections.abc import Mapping
 

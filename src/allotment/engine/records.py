@@ -86,7 +86,7 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     shrink: Shrink | None = None
     """Under way: its surplus tasks still hold their slots."""
     pace: Pace | None = None
-    """How fast it is, in a queue whose gangs go on elsewhere for more."""
+    """How fast it is, in a queue that asks for it (grow, migrate, pack)."""
     gained: Measured | None = None
     """What the move that led to it was found to have gained."""
     packing: Packing | None = None
@@ -159,7 +159,10 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     bad_moves: int = 0
     """How often it was moved for more and did not come up, or to no good."""
     beside: dict[JobId, bool] = {}
-    """The newest jobs that it ran beside on the same devices, and whether both gained by it."""
+    """The newest jobs that it ran beside on the same devices, and whether both gained by it.
+
+    False, too, where they did not tell enough of their steps to say.
+    """
 
     @property
     def attempt(self) -> AttemptRecord | None:

@@ -370,7 +370,7 @@ class CheckpointSaved(AttemptEvent, frozen=True):
 
 
 class PaceMeasured(AttemptEvent, frozen=True):
-    """How fast a job is that may go on elsewhere for more, by what it tells of its steps."""
+    """How fast a job is by its own steps, in a queue that asks for it (grow, migrate, pack)."""
 
     tasks: int
     rate: int
@@ -432,7 +432,7 @@ class PackingMeasured(AttemptEvent, frozen=True):
     gain_milli: int
     """What both do of what they do by turns, in thousandths."""
     kept: bool
-    """Whether that is more. If it is not, the two are never packed again."""
+    """Whether that is enough, and neither loses. If not, the two are not packed again."""
 
 
 class Unpacked(AttemptEvent, frozen=True):

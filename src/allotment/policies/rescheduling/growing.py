@@ -313,9 +313,8 @@ class Growing:
 def growing(
     cluster: Cluster, worth: Worth = may_restart, *, save_when_told: bool = False
 ) -> "Growing | InSlices | None":
-    """Make the rescheduler of a cluster, if any of its queues grows, is sliced, or migrates.
-
-    So it is of one with queues that go by affinity. In cells none grows.
+    """Make the rescheduler of a cluster with queues that grow, are sliced, migrate or go by
+    affinity; None where there are none of these. In cells none grows.
     """
     inner = by_affinity(cluster, worth)
     after = {
