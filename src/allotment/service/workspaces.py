@@ -1,11 +1,12 @@
 """Which workspace has the files of a job: that of the engine that its tasks are on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
+from allotment.model.cluster import Node
 from allotment.model.engines import ANY_ENGINE
-from allotment.model.ids import TaskKey
+from allotment.model.ids import NodeId, TaskKey
 from allotment.model.spec import JobSpec
 from allotment.service.ports import Backend
 from allotment.service.workspace import OwnDisks, Workspace
@@ -18,6 +19,9 @@ class Workspaces:
         self._state = state
         self._apart = backend if isinstance(backend, OwnDisks) else None
         self.own = own
+        self._nodes: Mapping[NodeId, Node] = {}
+        """Those of which `_one_of` holds the name of one for each engine."""
+        self._one_of: dict[str, str] = {}
 
     def of(self, job: JobRecord, attempt: AttemptRecord | None = None) -> Workspace:
         """Return where the files of an attempt are: of the newest if none is named."""
@@ -62,21 +66,26 @@ class Workspaces:
 
     def is_seen_by_all(self, spec: JobSpec) -> bool:
         """Whether the service sees the disks of all nodes that a job may run on."""
-        if self._apart is None:
-            return True
-        return all(
-            self._apart.workspace_of(node.name) is None
-            for node in self._state.cluster.nodes.values()
-            if spec.engine in ("", ANY_ENGINE) or node.engine in ("", spec.engine)
-        )
+        return all(self._seen_for(spec))
 
     def is_seen(self, spec: JobSpec) -> bool:
         """Whether the service sees the disk of some node that a job may run on."""
+        return self._apart is None or any(self._seen_for(spec))
+
+    def _seen_for(self, spec: JobSpec) -> list[bool]:
+        """Whether the service sees the disk of each engine that a job may run on.
+
+        The nodes of an engine are alike; of thousands, a submission looks at one of each.
+        """
         if self._apart is None:
-            return True
+            return []
+        nodes = self._state.cluster.nodes
+        if nodes is not self._nodes:  # a cluster keeps its nodes; others come with another
+            self._nodes = nodes
+            self._one_of = {node.engine: node.name for node in nodes.values()}
         is_any = spec.engine in ("", ANY_ENGINE)
-        return any(
-            self._apart.workspace_of(node.name) is None
-            for node in self._state.cluster.nodes.values()
-            if is_any or node.engine in ("", spec.engine)
-        )
+        return [
+            self._apart.workspace_of(name) is None
+            for engine, name in self._one_of.items()
+            if is_any or engine in ("", spec.engine)
+        ]
