@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from allotment.backends.http import Answer, Login
 from allotment.model.errors import EngineAway
+from tests.support.kube_devices import API, DeviceApi
 
 NODES, ALL_PODS, PODS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/namespaces/ns/pods"
 SECRETS = "/api/v1/namespaces/ns/secrets"
@@ -48,6 +49,8 @@ class KubeApi:
         """How many objects a page of a list has; 0 for all."""
         self.tokens: list[tuple[str, str]] = []
         """Which pages were asked for, by path."""
+        self.devices = DeviceApi(self._tell)
+        self.devices.pods = self.pods
         self._watches: list[tuple[str, asyncio.Queue[Tree]]] = []
         self._numbers = count(1)
 
@@ -81,7 +84,8 @@ class KubeApi:
         self.tokens.append((what[1], token))
         if said not in (200, LOST):
             return self._no(said, self.because or " ".join(what))
-        answer = self._done(*what, json.loads(body or b"null"), int(token))
+        do = self._of_devices if what[1].startswith(API) else self._done
+        answer = do(*what, json.loads(body or b"null"), int(token))
         if said == LOST:
             raise EngineAway("the connection broke")
         return answer
@@ -210,6 +214,15 @@ class KubeApi:
                 return self._deleted(at, document)
             case _:
                 return _yes({})
+
+    def _of_devices(self, method: str, path: str, document: Tree, start: int) -> Answer:
+        if not self.devices.is_there:
+            return self._no(404, "there is no such resource")
+        found = self.devices.lists(path) if method == "GET" else None
+        if found is not None:
+            return self._list(found, start)
+        status, said = self.devices.done(method, path, document)
+        return _yes(said) if status < 300 else self._no(status, said["message"])
 
     def _list(self, found: list[Tree], start: int) -> Answer:
         size = self.page or len(found) + 1

@@ -12,6 +12,7 @@ from allotment.model.errors import BackendError
 
 if TYPE_CHECKING:
     from allotment.backends.kubernetes.client import Client
+    from allotment.backends.kubernetes.inventory import Inventory
     from allotment.backends.kubernetes.objects import KubeNode
     from allotment.backends.kubernetes.rights import Right
 
@@ -19,6 +20,9 @@ CONFIG = "config.yaml"
 OLDEST, NEWEST = (1, 20), (1, 37)
 """The first that is known to work, and the last whose changes were looked at."""
 MOST_NAMED = 5
+MOST_MODES = 20
+DRA, COUNTED = "DRA, each by its name", "counted, and picked by the kubelet"
+PLAIN = 'Make one with a plain selector, and label it `allotment.io/devices: "true"`.'
 PATIENCE_S = 20.0
 MANIFESTS = "`allot kubernetes manifests | kubectl apply -f -` gives the account all it needs."
 
@@ -62,8 +66,13 @@ async def look(setup: EngineSetup) -> list[Finding]:
 
 
 async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[Finding]:
+    from allotment.backends.kubernetes.inventory import (  # noqa: PLC0415 - only here
+        Inventory,
+        looked_at,
+    )
     from allotment.backends.kubernetes.rights import (  # noqa: PLC0415 - only here
         FOREIGN,
+        NAMED,
         RIGHTS,
     )
 
@@ -71,8 +80,9 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
     if await client.has_namespace() is False:
         text = f"there is no namespace {client.namespace}"
         found.append(Finding("namespace", Level.BAD, text, MANIFESTS))
-    missing = [right for right in RIGHTS if not await client.may(right)]
-    found += rights_findings(missing, len(RIGHTS), client.namespace)
+    needed = (*RIGHTS, *(NAMED if await client.has_named_devices() else ()))
+    missing = [right for right in needed if not await client.may(right)]
+    found += rights_findings(missing, len(needed), client.namespace)
     found += unseen_findings(missing, [namespace for namespace, _ in setup.namespaces])
     for namespace, _ in setup.namespaces:
         there = client.within(namespace)
@@ -81,7 +91,11 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
             lacking, len(FOREIGN), namespace, binding_advice(namespace, client.namespace)
         )
     if not any(right.resource == "nodes" and right.verb == "list" for right in missing):
-        found += node_findings(await client.nodes())
+        sees_devices = not any(right in missing and right.everywhere for right in NAMED)
+        nodes = await client.nodes()
+        inventory = await looked_at(client) if sees_devices else Inventory()
+        found += node_findings(nodes, inventory)
+        found += mode_findings(nodes, inventory)
     found.append(image_finding(setup.image))
     return found
 
@@ -137,17 +151,16 @@ def unseen_findings(missing: Sequence["Right"], namespaces: Sequence[str]) -> It
             yield Finding("rights", Level.BAD, text, MANIFESTS)
 
 
-def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:
+def node_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterator[Finding]:
     """Return the nodes that take no tasks, and why."""
     from allotment.backends.kubernetes.discover import (  # noqa: PLC0415 - only here
-        device_of,
         nodes_of,
         report_of,
     )
 
     there = {node.metadata.name: node for node in nodes}
-    ours = nodes_of(nodes)
-    gpus = sum(device_of(there[node.name])[1] for node in ours)
+    ours = nodes_of(nodes, inventory.on)
+    gpus = sum(len(node.devices) for node in ours)
     yield Finding("nodes", Level.OK, f"{count(len(ours), 'node')}, {count(gpus, 'GPU')}")
     closed = {node.name: report_of(node, there[node.name]).closed for node in ours}
     named = [f"{name} ({why})" for name, why in closed.items() if why]
@@ -155,6 +168,44 @@ def node_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:
         more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
         text = f"closed: {', '.join(named[:MOST_NAMED])}{more}"
         yield Finding("nodes", Level.WARN, text, "`kubectl describe node` says more.")
+
+
+def mode_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterator[Finding]:
+    """Return in which mode the devices of each node are, and what of them is not used."""
+    from allotment.backends.kubernetes.discover import (  # noqa: PLC0415 - only here
+        device_of,
+        nodes_of,
+    )
+
+    there = {node.metadata.name: node for node in nodes}
+    modes: dict[str, list[str]] = {DRA: [], COUNTED: []}
+    for node in nodes_of(nodes, inventory.on):
+        if named := inventory.on(node.name):
+            kinds = ", ".join(sorted({each.of for each in named}))
+            modes[DRA].append(f"{node.name} ({len(named)} of {kinds})")
+        elif node.devices:
+            resource, number = device_of(there[node.name])
+            modes[COUNTED].append(f"{node.name} ({number} of {resource})")
+    for mode, which in modes.items():
+        if which:
+            more = len(which) - MOST_MODES
+            rest = f" and {more} more" if more > 0 else ""
+            yield Finding("devices", Level.OK, f"{mode}: {', '.join(which[:MOST_MODES])}{rest}")
+    yield from _unused_findings(inventory)
+
+
+def _unused_findings(inventory: "Inventory") -> Iterator[Finding]:
+    """Return which devices with names are not used, and why."""
+    for (driver, pool), why in sorted(inventory.unused.items())[:MOST_NAMED]:
+        text = f"pool {pool} of {driver} is not used: {why}"
+        yield Finding("devices", Level.WARN, text, "Its driver may be writing it: look again.")
+    for name, why in sorted(inventory.unread.items()):
+        text = f"DeviceClass {name} is not used, its selector is not understood: {why}"
+        yield Finding("devices", Level.WARN, text, PLAIN)
+    shut = [each for node in inventory.nodes() for each in inventory.on(node) if each.shut]
+    for each in sorted(shut, key=lambda each: each.id)[:MOST_NAMED]:
+        text = f"{each.id} is given to nobody: it is tainted {each.shut}"
+        yield Finding("devices", Level.WARN, text, "Its driver, or an administrator, set that.")
 
 
 def image_finding(image: str) -> Finding:

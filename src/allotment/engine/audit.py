@@ -257,8 +257,9 @@ def _health(state: State) -> list[str]:
             true = sum(1 << leaf[device] for device in bad if device in leaf)
             if shut != (true if is_open else cells.chains[at].full):
                 wrong.append(f"the cells of node {node.name} are shut where they are not")
-        counted = sum(count for _, count in state.others.get(node.id, NOBODY).devices)
-        held_back = min(counted, len(node.devices)) - len(state.taken.get(node.id, ()))
+        use, there = state.others.get(node.id, NOBODY), len(node.devices)
+        counted = sum(count for _, count in use.devices) + sum(i < there for i in use.indexes)
+        held_back = min(counted, there) - len(state.taken.get(node.id, ()))
         if held_back > 0:
             wrong.append(f"{held_back} devices of node {node.name} are free that others use")
     gone = set(unwell) - {node.id for node in state.config.nodes}

@@ -1,9 +1,10 @@
 """What others use of nodes: reports in, events out, and which devices are theirs.
 
-An engine says how many devices of a type others have, not which. So of those of a node some
-are set aside that no gang of ours holds. They are like broken ones: not free, in no free
-cell, and a task that has one stays. Where nodes lie in cells, a cell is only free with its
-share of the host: as many smallest cells are taken as others' CPU and memory are worth.
+Most engines say how many devices of a type others have, not which. So of those of a node some
+are set aside that no gang of ours holds; where an engine says which, these. They are like
+broken ones: not free, in no free cell, and a task that has one stays. Where nodes lie in cells,
+a cell is only free with its share of the host: as many smallest cells are taken as others' CPU
+and memory are worth.
 """
 
 from collections.abc import Iterator
@@ -55,7 +56,7 @@ def _devices_of(state: State, node: NodeId, use: Others) -> frozenset[int]:
             index,
         ),
     )
-    taken: list[int] = []
+    taken = [index for index in use.indexes if index < len(book.types)]
     for kind, count in use.devices:
         alike = [i for i in order if kind in ("", book.types[i]) or kind not in book.types]
         taken += [index for index in alike if index not in taken][:count]

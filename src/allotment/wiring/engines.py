@@ -94,9 +94,11 @@ class Engines(msgspec.Struct, frozen=True):
     def _equipped(self, config: Config) -> Config:
         """Return a configuration whose nodes know what their engines cannot do."""
         lacks = {setup.name: lacks_of(abilities_of(setup)) for setup in self.setups}
+        named = {s.name for s in self.setups if s.type is EngineType.KUBERNETES}
         nodes = tuple(
             msgspec.structs.replace(node, lacks=lacks[node.engine]) for node in config.nodes
         )
+        nodes = tuple(_pinning(node) if node.engine in named else node for node in nodes)
         return msgspec.structs.replace(config, nodes=nodes)
 
     def _problems(self, config: Config) -> Iterator[Problem]:
@@ -205,6 +207,17 @@ class Engines(msgspec.Struct, frozen=True):
             each.mkdir(mode=0o711, exist_ok=True)
             each.chmod(0o711)  # whatever the umask: users reach their tasks' folders
         return folder
+
+
+def _pinning(node: Node) -> Node:
+    """Return a node of a Kubernetes cluster: where its devices have names, a task gets the very
+    ones that were chosen."""
+    from allotment.backends.kubernetes.named import has_names  # noqa: PLC0415
+
+    if not has_names(node):
+        return node
+    lacks = tuple(each for each in node.lacks if each is not Ability.PINS)
+    return msgspec.structs.replace(node, lacks=lacks)
 
 
 def _small_cells(config: Config) -> Iterator[Problem]:

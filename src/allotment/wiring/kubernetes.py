@@ -81,13 +81,15 @@ async def _found(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     from allotment.backends.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.client import Client  # noqa: PLC0415
     from allotment.backends.kubernetes.discover import nodes_of  # noqa: PLC0415
+    from allotment.backends.kubernetes.inventory import looked_at  # noqa: PLC0415
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
 
     access = access_of(found_file(setup.kubeconfig), setup.context)
     client = Client(access, setup.namespace or access.namespace, Contact("Kubernetes", "pods"))
     try:
         async with asyncio.timeout(FIRST_S if is_first else AGAIN_S):
-            return nodes_of(await client.nodes())
+            named = await looked_at(client)
+            return nodes_of(await client.nodes(), named.on)
     except TimeoutError:
         raise EngineAway("no answer in time") from None
     finally:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from allotment.backends.kubernetes.rights import RIGHTS
+from allotment.backends.kubernetes.rights import NAMED, RIGHTS
 from tests.support.cluster import RealCluster
 from tests.support.kubernetes import IMAGE, MARKS, NAMESPACE, Kubernetes
 from tests.support.on_slurm import shell
@@ -85,7 +85,7 @@ def test_printed_manifests_are_enough_rights_and_no_more(
         for right in RIGHTS:
             assert f"no right to {right}" in lost.stdout
         anyone = allowed(kubernetes, nobody, "jobs")
-        wanted = {(each.group, each.resource, each.verb) for each in RIGHTS}
+        wanted = {(each.group, each.resource, each.verb) for each in (*RIGHTS, *NAMED)}
         assert allowed(kubernetes, account, "jobs") - anyone == wanted
     finally:
         kubernetes.kubectl("delete", "--ignore-not-found", "-f", "-", text=printed)

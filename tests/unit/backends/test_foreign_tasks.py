@@ -34,6 +34,7 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import JobSpec, Offered
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
 from tests.support.kube_api import ALL_PODS, LOST, NODES, PODS, KubeApi
+from tests.support.kube_devices import NVIDIA, a_device, a_slice
 from tests.support.kube_world import a_kubeconfig
 from tests.support.patience import PATIENCE_S
 
@@ -224,6 +225,27 @@ async def test_a_pod_made_anew_under_the_same_name_is_not_bound(world: World) ->
     assert world.node_of("one") == ""
     (end,) = world.seen(Seen.ENDED)
     assert end.stopped_for is StopCause.CANCELLED
+
+
+@in_loop
+async def test_a_pod_that_asks_for_a_number_is_not_put_where_devices_have_names(
+    world: World,
+) -> None:
+    world.api.devices.is_there = True
+    world.api.devices.define(NVIDIA)
+    world.api.devices.publish(a_slice("n1", a_device("gpu-0")))
+    pods = [world.offer(name) for name in ("a", "b")]
+    async with world.service() as backend:
+        await until(backend._cluster.devices.listed.is_set)
+        (first,), (second,) = the_gang(pods[0]).tasks, the_gang(pods[1]).tasks
+        asking = msgspec.structs.replace(first, binding=Binding("n1", (0,)))
+        await backend.launch(GangLaunch((asking,), workdir=""))
+        (end,) = world.seen(Seen.ENDED)
+        assert end.exit is not None
+        assert "n1 gives its devices by name (DRA)" in end.exit.platform_error
+        assert world.node_of("a") == ""
+        await backend.launch(GangLaunch((second,), workdir=""))
+        assert world.node_of("b") == "n1"
 
 
 @in_loop

@@ -30,7 +30,7 @@ from allotment.backends.kubernetes.request import (
     secrets_of,
     variables_of,
 )
-from allotment.backends.kubernetes.rights import RIGHTS
+from allotment.backends.kubernetes.rights import NAMED, RIGHTS
 from allotment.backends.kubernetes.status import Told, hindrance, report
 from allotment.backends.kubernetes.usage import Use, use_of
 from allotment.cli.doctor_kubernetes import rights_findings, unseen_findings, version_finding
@@ -379,6 +379,33 @@ def test_images_that_cannot_be_had(pod: Pod, waited_s: float, retry: RetryClass 
     assert (diagnosis.retry if diagnosis else None) is retry
 
 
+@pytest.mark.parametrize(
+    ("claims", "ready", "waited_s", "ends"),
+    [
+        ([{"name": "devices"}], "False", 400, True),
+        ([{"name": "devices"}], "False", 200, False),
+        ([{"name": "devices"}], "True", 400, False),
+        ([], "False", 400, False),
+    ],
+)
+def test_devices_that_a_driver_does_not_prepare_are_not_waited_for_without_end(
+    claims: list[object], ready: str, waited_s: float, ends: bool
+) -> None:
+    condition = {"type": "PodReadyToStartContainers", "status": ready}
+    state = {"waiting": {"reason": "ContainerCreating"}}
+    tree = {
+        "metadata": {"name": "p", "uid": "u"},
+        "spec": {"resourceClaims": claims},
+        "status": {
+            "phase": "Pending",
+            "conditions": [condition],
+            "containerStatuses": [{"name": "task", "state": state}],
+        },
+    }
+    why, _ = hindrance(msgspec.convert(tree, Pod), waited_s)
+    assert ("did not prepare its devices" in why) is ends
+
+
 def test_what_does_not_begin_is_not_waited_for_without_end() -> None:
     assert hindrance(waiting("CreateContainerConfigError", "no Secret"), 100)[0]
     assert hindrance(a_pod(phase="Pending"), 1000)[0]
@@ -458,7 +485,8 @@ def granted(file: str) -> set[tuple[str, str]]:
 
 def test_the_manifests_grant_what_is_needed_and_no_more() -> None:
     for file, everywhere in (("role.yaml", False), ("cluster-role.yaml", True)):
-        wanted = {(r.verb, r.resource) for r in RIGHTS if r.everywhere is everywhere}
+        rights = (*RIGHTS, *NAMED)
+        wanted = {(r.verb, r.resource) for r in rights if r.everywhere is everywhere}
         assert granted(file) == wanted
 
 

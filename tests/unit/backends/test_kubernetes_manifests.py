@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from allotment.backends.kubernetes.manifests import manifests, rules
-from allotment.backends.kubernetes.rights import FOREIGN, RIGHTS
+from allotment.backends.kubernetes.rights import FOREIGN, NAMED, RIGHTS
 
 FOLDER = Path(__file__).parents[3] / "ops" / "kubernetes"
 
@@ -51,8 +51,8 @@ def test_the_folder_has_just_what_is_printed() -> None:
 def test_each_right_is_given_where_it_is_needed() -> None:
     made = {(each["kind"], each["metadata"]["name"]): each for each in manifests()}
     for kind, name, rights in (
-        ("Role", "allotment", [each for each in RIGHTS if not each.everywhere]),
-        ("ClusterRole", "allotment", [each for each in RIGHTS if each.everywhere]),
+        ("Role", "allotment", [each for each in (*RIGHTS, *NAMED) if not each.everywhere]),
+        ("ClusterRole", "allotment", [each for each in (*RIGHTS, *NAMED) if each.everywhere]),
     ):
         wanted = {(each.group, each.resource, each.verb) for each in rights}
         assert allowed(made[kind, name]) == wanted

@@ -114,6 +114,22 @@ def test_devices_that_nobody_of_ours_has_are_taken_first() -> None:
     assert free(world, slot.node).gpu_milli == 0
 
 
+@BOTH
+def test_devices_that_an_engine_names_are_not_given_to_jobs_of_ours(config: Config) -> None:
+    world = World(config)
+    for node in (0, 1):
+        seen(world, Others((("A100", 1),), indexes=(0, 5)), node=node)
+    assert {0, 5} < world.state.taken[NODE]
+    assert free(world).gpu_milli == 5_000
+    job = world.submit(a_job().gpus(5))
+    world.cycle()
+    if config is COUNTED:  # a cell of eight is not free
+        (slot,) = world.job(job).attempts[-1].slots
+        assert not {0, 5} & set(slot.devices)
+    seen(world, Others(indexes=(0, 9)))
+    assert world.state.taken[NODE] == {0}, "one that the node does not have"
+
+
 def test_devices_of_a_type_that_is_not_there_are_any_of_the_node() -> None:
     """An engine may call a type otherwise than the configuration does."""
     world = World(COUNTED)

@@ -1,15 +1,17 @@
 """Engines in the configuration, and the nodes that are theirs."""
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
-from allotment.model.cluster import Node
+from allotment.model.cluster import Device, Node
 from allotment.model.engines import Ability, EngineSetup, EngineType, RestSetup
 from allotment.model.errors import BadInput
-from allotment.model.ids import NodeId
+from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Millis
 from allotment.wire.config import config_to_wire, engines_in, read_config
-from allotment.wiring.engines import abilities_of
+from allotment.wiring.engines import Engines, abilities_of
 from tests.support.builders import a_node
 
 MACHINE = Node(NodeId(0), "desk", 8000, 32 * GIB, 0)
@@ -86,6 +88,34 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
     again = msgspec.json.encode(config_to_wire(config))
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
+IN_HALVES = """\
+engines: {k: {type: kubernetes}}
+cells:
+  types: {half: {of: A100, count: 1}, host: {of: half, count: 2, node: true}}
+  roots: [{type: host, nodes: [n0]}]
+tenants: {vision: {cells: {half: 1}}}
+"""
+
+
+def test_cells_are_smaller_than_a_node_of_kubernetes_where_its_devices_have_names(
+    tmp_path: Path,
+) -> None:
+    def engines(prefix: str) -> Engines:
+        devices = tuple(
+            Device(DeviceIndex(index), "A100", uuid=f"{prefix}gpu-{index}", virtual=False)
+            for index in range(2)
+        )
+        node = Node(NodeId(0), "n0", 8000, 8 * GIB, 0, devices)
+        setup = EngineSetup("k", EngineType.KUBERNETES)
+        return Engines(tmp_path, (setup,), None, {"k": (node,)})
+
+    config, _ = engines("gpu.nvidia.com/n0/").read(IN_HALVES.encode(), "c.yaml")
+    assert Ability.PINS not in config.nodes[0].lacks
+    assert Ability.SUSPENDS in config.nodes[0].lacks
+    with pytest.raises(BadInput, match="no cell may be smaller than a node"):
+        engines("").read(IN_HALVES.encode(), "c.yaml")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The Kubernetes backend: each task a pod, found again by its name and by a record of ours.
 
 A pod is made first (`launch.py`), and bound to its node when its gang may begin (`binding.py`):
-so that either all pods of a gang are there, or none runs. The kubelet picks the devices; how
-many, the core plans.
+so that either all pods of a gang are there, or none runs. Where devices have names, a task gets
+the very ones that the core planned (`claiming.py`); elsewhere the kubelet picks as many.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class KubernetesBackend:
         self._cluster = cluster = Cluster(
             client, prefix, self._on_pod, self._news.set, self._on_foreign, self._on_list
         )
-        site = Site(setup, prefix, client, self._contact, cluster)
+        site = Site(setup, prefix, client, self._contact, cluster, self._nodes)
         self._silent = silent = SilentNodes(cluster, self._contact, setup.force_after_ms)
         self._node_news = NodeNews(cluster, silent, self._nodes, sink)
         self._beats = beats = Beats(client, f"{prefix}-beat")

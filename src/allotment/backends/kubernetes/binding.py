@@ -8,7 +8,7 @@ import structlog
 
 from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.cluster import Cluster
-from allotment.backends.kubernetes.ends import Ends, delete
+from allotment.backends.kubernetes.ends import Ends, delete, free
 from allotment.backends.kubernetes.hearing import Hearing
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import binding_of
@@ -110,6 +110,7 @@ class Bindings:
         try:
             await delete(self._client, record, 1)
             if not (await self.as_it_is(key, record)).is_bound:
+                await free(self._client, record)
                 self._ends.end(key, why)
         finally:
             self._tasks.taken.discard(key)

@@ -11,6 +11,7 @@ import msgspec
 
 from allotment.backends.contact import Contact
 from allotment.backends.http import Answer, Http, Quiet
+from allotment.backends.kubernetes.device_objects import API, ResourceClaim
 from allotment.backends.kubernetes.kubeconfig import Access, Credentials
 from allotment.backends.kubernetes.objects import KubeNode, Pod, read
 from allotment.backends.kubernetes.request import CONTAINER, EVICTIONS, eviction_of
@@ -292,6 +293,47 @@ class Client:
                 raise refusal(msgspec.structs.replace(answer, body=body))
             yield pieces
 
+    # ── devices by name ─────────────────────────────────────────────────────────────────
+
+    async def has_named_devices(self) -> bool:
+        """Whether there is resource.k8s.io/v1 for us. Raises Denied, EngineAway."""
+        try:
+            await self.ask("GET", API)
+        except Denied as error:
+            if error.status in (FORBIDDEN, 404):
+                return False
+            raise
+        return True
+
+    async def make_claim(self, claim: Mapping[str, Any]) -> ResourceClaim:
+        """Make a ResourceClaim, or return the one of that name that is there already."""
+        try:
+            return _claim(await self.ask("POST", self._claims(), claim))
+        except Denied as error:
+            if error.status != 409:
+                raise
+            return _claim(await self.ask("GET", self._claims(claim["metadata"]["name"])))
+
+    async def allocate_claim(self, claim: ResourceClaim, status: Mapping[str, Any]) -> None:
+        """Write what a claim was given. Raises Denied (409) where it was changed meanwhile."""
+        meta = claim.metadata
+        only = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        document = {"metadata": only, "status": status}
+        await self.ask("PATCH", self._claims(meta.name, "status"), document, MERGE)
+
+    async def delete_claim(self, name: str, uid: str = "") -> None:
+        """Take a claim away, if it is there; with a uid, just this one."""
+        only = {"preconditions": {"uid": uid}} if uid else {}
+        how = {"apiVersion": "v1", "kind": "DeleteOptions", **only}
+        try:
+            await self.ask("DELETE", self._claims(name), how)
+        except Denied as error:
+            if error.status not in (404, 409):
+                raise
+
+    def _claims(self, name: str = "", part: str = "") -> str:
+        return _path(f"{API}/namespaces/{self.namespace}/resourceclaims", name, part)
+
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 
     async def nodes(self) -> list[KubeNode]:
@@ -459,6 +501,15 @@ def _pod(said: bytes) -> Pod:
     if pod is None or not pod.metadata.uid:
         raise BackendError("Kubernetes says something of a pod that is not understood")
     return pod
+
+
+def _claim(said: bytes) -> ResourceClaim:
+    claim = read(said, ResourceClaim)
+    if claim is None or not claim.metadata.uid:
+        raise BackendError(
+            "Kubernetes says something of a ResourceClaim that is not understood"
+        )
+    return claim
 
 
 def _path(base: str, name: str = "", part: str = "", words: Query = NO_QUERY) -> str:

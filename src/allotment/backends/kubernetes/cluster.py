@@ -1,17 +1,18 @@
-"""The nodes and pods of a cluster as they are now, kept by two watches.
+"""The nodes, pods and devices of a cluster as they are now, kept by watches.
 
 Of pods of others only what they ask for is kept: there may be very many.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import structlog
 
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import telling
+from allotment.backends.kubernetes.inventory import Held, Inventory, Keeping
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.request import SERVICE
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
@@ -78,16 +79,19 @@ class Cluster:
         self.wide = Watch(client, "/api/v1/pods", Pod, self._all_pods, self._pod)
         self.narrow = Watch(client, own, Pod, self._take_list, self._pod)
         self.node_watch = Watch(client, "/api/v1/nodes", KubeNode, self._all_nodes, self._node)
+        self.inventory = Inventory(self._note_devices, self._note_use)
+        self.devices = Keeping(client, self.inventory)
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Begin to watch; return when all was listed once. Raises nothing."""
-        watches = (self.node_watch.run(), self._watch_pods())
+        watches = (self.node_watch.run(), self._watch_pods(), self.devices.run())
         self._running = [asyncio.create_task(watch) for watch in watches]
         await self.wide.listed.wait()
         if self.wide.refused:
             await self.narrow.listed.wait()
         await self.node_watch.listed.wait()
+        await self.devices.listed.wait()
 
     async def until_listed(self) -> None:
         """Wait until pods were listed once, or may not be. Raises EngineAway where it takes
@@ -181,6 +185,26 @@ class Cluster:
         elif before is None:
             return
         self._on_nodes()
+
+    # ── devices ─────────────────────────────────────────────────────────────────────────
+
+    def _note_devices(self, nodes: Iterable[str]) -> None:
+        self.news.nodes.update(nodes)
+        self.version += 1
+        self._on_nodes()
+
+    def _note_use(self, nodes: Iterable[str]) -> None:
+        self.news.use.update(nodes)
+        self._on_nodes()
+
+    def is_of_others(self, device: str) -> bool:
+        """Whether a claim holds a device that is not a task's of ours."""
+        return any(not self.is_own_claim(held) for held in self.inventory.held_by(device))
+
+    def is_own_claim(self, held: Held) -> bool:
+        """Whether a claim is of our tasks."""
+        is_here = held.name.startswith(f"{self._namespace}/")
+        return is_here and held.labels.get(SERVICE) == self._service
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 

@@ -1,10 +1,20 @@
 """What Kubernetes says of its nodes → nodes of ours, and whether they take work. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import msgspec
 
+from allotment.backends.kubernetes.named import (
+    MOST_DEVICES,
+    NamedDevice,
+    NamedOn,
+    devices_of,
+    has_names,
+    kept,
+    nothing_on,
+    taken,
+)
 from allotment.backends.kubernetes.objects import KubeNode, Taint, Words, milli, whole
 from allotment.backends.kubernetes.usage import DEVICES, Use
 from allotment.model.cluster import Device, Node
@@ -24,7 +34,6 @@ ARCHS = {"amd64": Arch.X86_64, "arm64": Arch.ARM64}
 CONTROL = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 OWN_TAINT = "allotment"
 """The key of a taint by which a node is kept for Allotment."""
-MOST_DEVICES = 1024
 MOST_LABEL = 63
 
 
@@ -37,19 +46,22 @@ def device_of(found: KubeNode) -> tuple[str, int]:
     return "", 0
 
 
-def nodes_of(found: Sequence[KubeNode]) -> tuple[Node, ...]:
-    """Return the nodes that may run tasks, by name: all but those of the control plane."""
+def nodes_of(found: Sequence[KubeNode], named_on: NamedOn = nothing_on) -> tuple[Node, ...]:
+    """Return the nodes that may run tasks, by name: all but those of the control plane. Where
+    devices have names, these are a node's."""
     mine = sorted(
         (node for node in found if not _is_control(node)), key=lambda node: node.metadata.name
     )
-    return tuple(_node(place, node) for place, node in enumerate(mine))
+    return tuple(
+        _node(place, node, named_on(node.metadata.name)) for place, node in enumerate(mine)
+    )
 
 
 def _is_control(found: KubeNode) -> bool:
     return any(taint.key in CONTROL for taint in found.spec.taints or ())
 
 
-def _node(place: int, found: KubeNode) -> Node:
+def _node(place: int, found: KubeNode, named: Sequence[NamedDevice]) -> Node:
     there, labels = found.status.allocatable or {}, found.metadata.labels or {}
     _, count = device_of(found)
     kind = next((_word(labels[name]) for name in TYPES if labels.get(name)), UNTYPED)
@@ -60,7 +72,7 @@ def _node(place: int, found: KubeNode) -> Node:
         cpu_milli=milli(there.get("cpu", 0)),
         memory=whole(there.get("memory", 0)),
         disk=whole(there.get("ephemeral-storage", 0)),
-        devices=_devices(kind, memory, count),
+        devices=devices_of(named) or _devices(kind, memory, count),
         arch=ARCHS.get(found.status.node_info.architecture, Arch.ANY),
         address=_address(found),
         labels=tuple(sorted((_word(name), value) for name, value in _kept(labels))),
@@ -123,14 +135,23 @@ def is_silent(found: KubeNode) -> bool:
     return found.ready.status == "Unknown"
 
 
-def report_of(node: Node, found: KubeNode | None) -> NodeReport:
+UNNAMED = (
+    "its devices have names in Kubernetes (DRA), and the configuration lists it without their "
+    "`uuids`: take `nodes` out there, so that it is found"
+)
+
+
+def report_of(
+    node: Node, found: KubeNode | None, named: Sequence[NamedDevice] = ()
+) -> NodeReport:
     """Return how a node is: lost with all that runs there, or only closed to new work.
 
     Lost is only one that is not there any more. One that went silent may run what it ran.
     """
     if found is None:
         return NodeReport(node.id, alive=False, reason="Kubernetes has no such node any more")
-    return NodeReport(node.id, alive=True, closed=_closed(found))
+    unnamed = UNNAMED if named and node.devices and not has_names(node) else ""
+    return NodeReport(node.id, alive=True, closed=_closed(found) or unnamed)
 
 
 def _closed(found: KubeNode) -> str:
@@ -154,7 +175,9 @@ def tolerated(taint: Taint) -> bool:
     return own or taint.key.startswith("node.kubernetes.io/")
 
 
-def joined(known: Sequence[Node], found: Sequence[KubeNode]) -> tuple[Node, ...]:
+def joined(
+    known: Sequence[Node], found: Sequence[KubeNode], named_on: NamedOn = nothing_on
+) -> tuple[Node, ...]:
     """Return the nodes there are, as they come into force.
 
     A new one counts from when it takes work. One that takes none, or whose devices are not
@@ -165,22 +188,43 @@ def joined(known: Sequence[Node], found: Sequence[KubeNode]) -> tuple[Node, ...]
         {each.metadata.name: each for each in found},
     )
     mine: list[Node] = []
-    for node in nodes_of(found):
+    for node in nodes_of(found, named_on):
         old, is_closed = before.get(node.name), _closed(there[node.name]) != ""
         if old is None and not is_closed:
             mine.append(node)
         elif old is not None:
-            stays = is_closed or len(node.devices) < len(old.devices)
-            mine.append(msgspec.structs.replace(old, engine="", lacks=()) if stays else node)
+            now = _still(old, node)
+            stays = is_closed or len(now.devices) < len(old.devices)
+            mine.append(msgspec.structs.replace(old, engine="", lacks=()) if stays else now)
     return tuple(mine)
 
 
-def others_of(node: Node, found: KubeNode, use: Use) -> Others:
+def _still(old: Node, node: Node) -> Node:
+    """Return a node that was known as it is now: its devices in the places that they had, where
+    they have names."""
+    if not has_names(old) or not (has_names(node) or not node.devices):
+        return node
+    return msgspec.structs.replace(node, devices=kept(old.devices, node.devices))
+
+
+def others_of(
+    node: Node,
+    found: KubeNode,
+    use: Use,
+    named: Sequence[NamedDevice] = (),
+    is_held: Callable[[str], bool] = lambda device: False,
+) -> Others:
     """Return what of a node is not ours to use: what pods of others ask for, and devices that
-    it had and does not offer any more."""
+    it had and does not offer any more. Of devices with names it is known which: those that
+    claims of others hold, as `is_held` says."""
     _, there = device_of(found)
-    gone = max(0, len(node.devices) - there)
-    count = min(use.devices + gone, len(node.devices))
+    known: tuple[int, ...] = ()
+    if has_names(node):
+        known = taken(node, named, is_held)
+        count = min(use.devices, there, len(node.devices) - len(known))
+    else:
+        count = min(use.devices + max(0, len(node.devices) - there), len(node.devices))
     kind = node.devices[0].type if node.devices else ""
-    others = Others(((kind, count),) if count else (), use.cpu_milli, use.memory)
+    counted = ((kind, count),) if count else ()
+    others = Others(counted, use.cpu_milli, use.memory, indexes=known)
     return msgspec.structs.replace(others, where=WHERE) if others != NOBODY else NOBODY

@@ -86,6 +86,8 @@ class Ends:
         if pod is not None:
             with contextlib.suppress(BackendError):  # then it is a stray later
                 await delete(self._client, record, 0 if is_over(pod) else 1)
+            if is_over(pod):
+                await free(self._client, record)
         self._part(key)
         self._report(end_report(key, record))
 
@@ -119,3 +121,11 @@ def end_report(key: TaskKey, record: Launched) -> TaskReport:
 async def delete(client: Client, record: Launched, grace_s: int) -> bool:
     """End a task's pod. Whether it was there to be ended."""
     return await client.delete_pod(record.name, deletion_of(record.uid, grace_s))
+
+
+async def free(client: Client, record: Launched) -> None:
+    """Let go of the devices by name of a task whose pod runs no more. Where that does not work,
+    its claim goes with its pod, a moment later."""
+    if record.devices:
+        with contextlib.suppress(BackendError):
+            await client.delete_claim(record.name)

@@ -42,6 +42,12 @@ KEEP_S = 600.0
 """How long it is remembered that a gang did its work, for pods that are cleared up after it."""
 
 
+NAMED_ONLY = (
+    "node {} gives its devices by name (DRA), and the pod asks for a number of them: it runs "
+    "on nodes with a device plugin only"
+)
+
+
 class Guest(msgspec.Struct):
     """A pod of others that is a task of ours."""
 
@@ -49,6 +55,7 @@ class Guest(msgspec.Struct):
     pod: Offered
     in_gang: bool = False
     """Whether its job is of several pods."""
+    has_devices: bool = False
     node: str = ""
     """Where it is to be; '' after a restart, until it is launched again or heard of."""
     is_bound: bool = False
@@ -195,6 +202,7 @@ class Guests:
         guest = self._adopt(
             task.key, task.offered, in_gang=len(gang.tasks) > 1, node=task.binding.node
         )
+        guest.has_devices = bool(task.binding.devices)
         if not gang.at_barrier:
             await self._bind(guest)
         elif not guest.is_bound:
@@ -216,6 +224,9 @@ class Guests:
         client, name = self._at(guest)
         if guest.node not in self._cluster.nodes:
             self._end(guest, Exit(platform_error=f"Kubernetes has no node {guest.node}"))
+            return
+        if guest.has_devices and self._cluster.inventory.on(guest.node):
+            self._end(guest, Exit(platform_error=NAMED_ONLY.format(guest.node)))
             return
         try:
             await client.bind(name, binding_of(name, guest.pod.uid, guest.node))
@@ -355,8 +366,12 @@ class Guests:
         found: dict[str, dict[str, None]] = {}
         for node in self._cluster.nodes.values():
             name, _ = device_of(node)
+            if self._cluster.inventory.on(node.metadata.name):
+                continue
             labels = node.metadata.labels or {}
             kind = next((type_of(labels[each]) for each in TYPES if labels.get(each)), "gpu")
             if name:
                 found.setdefault(name, {})[kind] = None
-        return {name: tuple(kinds) for name, kinds in found.items()} if len(found) > 1 else {}
+        # Devices with names are of no such resource.
+        is_mixed = len(found) > 1 or any(self._cluster.inventory.nodes())
+        return {name: tuple(kinds) for name, kinds in found.items()} if is_mixed else {}

@@ -10,6 +10,7 @@ import msgspec
 
 from allotment.backends.kubernetes.beats import Beats
 from allotment.backends.kubernetes.binding import Bindings
+from allotment.backends.kubernetes.claiming import Claiming
 from allotment.backends.kubernetes.client import Denied
 from allotment.backends.kubernetes.discover import device_of
 from allotment.backends.kubernetes.ends import end_report
@@ -71,10 +72,11 @@ class Launching:
         self._client, self._cluster = site.client, site.cluster
         self._tasks, self._beats = tasks, beats
         self._hearing, self._bindings, self._sink = hearing, bindings, sink
+        self._claiming = Claiming(site, tasks)
 
     async def launch(self, gang: GangLaunch) -> Refused:
-        """Make a gang's pods, then the Secrets that they share, and let go on what may; return
-        which of its tasks are refused, and why. Raises EngineAway."""
+        """Make a gang's pods, then the Secrets that they share and the claims of their devices,
+        and let go on what may; return which tasks are refused, and why. Raises EngineAway."""
         keys = [task.key for task in gang.tasks]
         secrets = secrets_of(self._prefix, gang, token_hex(8))
         makes = [
@@ -85,6 +87,9 @@ class Launching:
         refused = {key: why for key, why in made.items() if isinstance(why, str)}
         there = {key: each for key, each in made.items() if isinstance(each, Launched)}
         refused |= await self._hide(gang, there)
+        refused |= await self._give(
+            {key: record for key, record in there.items() if key not in refused}
+        )
         goes = {
             key: _or_refusal(self._go_on(key, record, at_barrier=gang.at_barrier))
             for key, record in there.items()
@@ -113,9 +118,11 @@ class Launching:
         over. `secret` is what a new one gets."""
         key = task.key
         record = self._tasks.record(key)
-        at_once = record is None and not gang.at_barrier and not secret
+        devices = self._claiming.devices_of(task) if record is None else ()
+        at_once = record is None and not (gang.at_barrier or secret or devices)
         if record is None:
             record = self._new(gang, task, secret, at_once=at_once)
+            record = msgspec.structs.replace(record, devices=devices)
             if (refused := self._refusal(gang, key, record)) is not None:
                 await self._tasks.keep_new(key, refused)
                 self._sink(end_report(key, refused))
@@ -153,6 +160,12 @@ class Launching:
         makes = [_or_refusal(self._client.make_secret(each)) for each in documents]
         found = zip(sharing.values(), await gather_all(makes), strict=True)
         return {task.key: why for tasks, why in found if why for task in tasks}
+
+    async def _give(self, there: Mapping[TaskKey, Launched]) -> Refused:
+        """Give tasks their devices by name, where these have names; return the refused."""
+        gives = [_or_refusal(self._claiming.give(record)) for record in there.values()]
+        found = zip(there, await gather_all(gives), strict=True)
+        return {key: why for key, why in found if why}
 
     async def _go_on(self, key: TaskKey, record: Launched, *, at_barrier: bool) -> None:
         """Keep which pod is a task's, and let it begin, or say that it is ready."""
@@ -213,6 +226,7 @@ class Launching:
             self._prefix, gang.image or self._setup.image,
             device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
             self._beats.name, record.fence_ms // 1000, record.is_held, record.keep_s,
+            has_names=bool(record.devices),
         )  # fmt: skip
         names = Names(record.name, record.token, record.secret)
         document = pod_of(gang, task, names, place)

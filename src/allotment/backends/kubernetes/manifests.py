@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allotment.backends.kubernetes.rights import FOREIGN, RIGHTS, Right
+from allotment.backends.kubernetes.rights import FOREIGN, NAMED, RIGHTS, Right
 
 ACCOUNT = "allotment"
 USUAL = "allotment"
@@ -22,8 +22,8 @@ def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manife
 
     `placed` are the namespaces whose pods it places, which are there already.
     """
-    own = [right for right in RIGHTS if not right.everywhere]
-    everywhere = [right for right in RIGHTS if right.everywhere]
+    own = [right for right in (*RIGHTS, *NAMED) if not right.everywhere]
+    everywhere = [right for right in (*RIGHTS, *NAMED) if right.everywhere]
     sizes = [
         {"apiGroups": [*GROUPS], "resources": ["podgroups", "workloads"], "verbs": ["get"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get"]},

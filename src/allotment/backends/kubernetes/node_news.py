@@ -41,13 +41,16 @@ class NodeNews:
 
     def look(self) -> None:
         """Report what is new of nodes: all of it where other nodes are in force than before."""
-        if not self._cluster.nodes_known or self._cluster.node_watch.refused:
+        cluster = self._cluster
+        if not cluster.nodes_known or cluster.node_watch.refused:
+            return
+        if not cluster.devices.listed.is_set():  # what has names would seem to be gone
             return
         nodes = tuple(self._nodes())
-        news, self._cluster.news = self._cluster.news, News()
+        news, cluster.news = cluster.news, News()
         is_anew = nodes != self._looked_at
         if news.nodes or is_anew:
-            found = joined(nodes, list(self._cluster.nodes.values()))
+            found = joined(nodes, list(cluster.nodes.values()), cluster.inventory.on)
             if found != self.found:
                 self.found = found
         if is_anew:
@@ -69,7 +72,7 @@ class NodeNews:
     def _tell_of(self, node: Node) -> None:
         found = self._cluster.nodes.get(node.name)
         self._silent.note(node.name, is_silent=found is not None and is_silent(found))
-        told = report_of(node, found)
+        told = report_of(node, found, self._cluster.inventory.on(node.name))
         if self._told.get((node.id, node.name)) != told:
             self._told[node.id, node.name] = told
             self._sink(told)
@@ -77,7 +80,14 @@ class NodeNews:
             self._tell_others(node, found)
 
     def _tell_others(self, node: Node, found: KubeNode) -> None:
-        others = others_of(node, found, self._cluster.others_on(node.name))
+        cluster = self._cluster
+        others = others_of(
+            node,
+            found,
+            cluster.others_on(node.name),
+            cluster.inventory.on(node.name),
+            cluster.is_of_others,
+        )
         if self._told_others.get((node.id, node.name)) != others:
             self._told_others[node.id, node.name] = others
             self._sink(OthersReport(node.id, others))

@@ -46,6 +46,12 @@ class Meta(Object, frozen=True):
     owner_references: tuple[Owner, ...] | None = None
 
 
+class Thing(Object, frozen=True):
+    """An object that is there by itself, not a part of one."""
+
+    metadata: Meta = Meta()
+
+
 class Asked(Object, frozen=True):
     """What a container asks for: amounts as text or numbers."""
 
@@ -173,10 +179,9 @@ class PodStatus(Object, frozen=True):
     container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
-class Pod(Object, frozen=True):
+class Pod(Thing, frozen=True):
     """A pod, of ours or of others."""
 
-    metadata: Meta = Meta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
@@ -224,10 +229,9 @@ class NodeStatus(Object, frozen=True):
     node_info: NodeInfo = NodeInfo()
 
 
-class KubeNode(Object, frozen=True):
+class KubeNode(Thing, frozen=True):
     """A node as Kubernetes shows it."""
 
-    metadata: Meta = Meta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
@@ -240,7 +244,7 @@ class KubeNode(Object, frozen=True):
         return Condition("Ready", "False", message="its kubelet has not reported yet")
 
 
-T = TypeVar("T", Pod, KubeNode)
+T = TypeVar("T", bound=Thing)
 
 
 def read(data: bytes | msgspec.Raw, kind: type[T]) -> T | None:

@@ -45,6 +45,8 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     """How it failed, where its pod is kept since."""
     kept_until: float = 0.0
     """Seconds since 1970."""
+    devices: tuple[str, ...] = ()
+    """By name, where those of its node have names: it has them by a claim of its pod's name."""
     cause: StopCause | None = None
     """For what it was told to stop."""
     is_stopped: bool = False

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from allotment.backends.kubernetes import runner
+from allotment.backends.kubernetes.usage import DEVICES
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import DEVICE
 from allotment.service.ports import GangLaunch, TaskLaunch
@@ -21,6 +22,8 @@ LAUNCH = "allotment.io/launch"
 """A label: what nobody could know before the pod was there."""
 TASK = "allotment.io/task"
 CONTAINER = "task"
+CLAIM = "devices"
+"""What a pod calls its claim."""
 VISIBLE = frozenset(
     {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
      "HIP_VISIBLE_DEVICES"}
@@ -138,6 +141,8 @@ class Place(msgspec.Struct, frozen=True):
     """Whether it waits for the rest of its gang."""
     keep_s: int = 0
     """For how long it is kept where its task fails."""
+    has_names: bool = False
+    """Whether its devices have names: it gets them by a claim of its own name."""
 
 
 class Names(NamedTuple):
@@ -168,7 +173,9 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
         mounts += runner.mounts()
         places += runner.volumes(place.beats)
     devices = len(task.binding.devices) or ceil(task.resources.gpu_milli / DEVICE)
-    unseen = [] if devices else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    # Devices with names come by CDI: an image that says `all` would get all by other ways.
+    is_told = devices and not place.has_names
+    unseen = [] if is_told else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": place.image,
@@ -176,7 +183,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
         **({"envFrom": hidden} if hidden else {}),
         "env": [*env, *unseen],
         "workingDir": gang.workdir,
-        "resources": _resources(task, place.device, devices),
+        "resources": _resources(task, place, devices),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -184,6 +191,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
         "volumeMounts": mounts,
         **({"lifecycle": {"preStop": runner.TELL_ALL}} if place.keep_s else {}),
     }
+    claimed = {"name": CLAIM, "resourceClaimName": names.pod}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -214,12 +222,13 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
                 {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
                 *(
                     {"key": key, "operator": "Exists"}
-                    for key in (place.device, SCHEDULER)
+                    for key in (*(DEVICES if place.has_names else (place.device,)), SCHEDULER)
                     if key
                 ),
             ],
             "containers": [container],
             "volumes": places,
+            **({"resourceClaims": [claimed]} if place.has_names else {}),
         },
     }
 
@@ -259,15 +268,16 @@ def eviction_of(version: str, name: str, uid: str, grace_s: int) -> dict[str, An
     }
 
 
-def _resources(task: TaskLaunch, device: str, devices: int) -> dict[str, Any]:
-    need = task.resources
+def _resources(task: TaskLaunch, place: Place, devices: int) -> dict[str, Any]:
+    need, device = task.resources, "" if place.has_names else place.device
     amounts = {
         **({"cpu": f"{need.cpu_milli}m"} if need.cpu_milli else {}),
         **({"memory": str(need.memory)} if need.memory else {}),
         **({"ephemeral-storage": str(need.disk)} if need.disk else {}),
         **({device: str(devices)} if devices and device else {}),
     }
-    return {"requests": amounts, "limits": amounts}
+    claims = {"claims": [{"name": CLAIM}]} if place.has_names else {}
+    return {"requests": amounts, "limits": amounts, **claims}
 
 
 def _security(gang: GangLaunch) -> dict[str, Any]:

@@ -2,6 +2,11 @@
 
 import msgspec
 
+from allotment.backends.kubernetes.device_objects import GROUP
+
+SPACED = ("pods", "resourceclaims")
+"""What is looked at everywhere, and is in namespaces."""
+
 
 class Right(msgspec.Struct, frozen=True):
     """One verb on one kind of objects."""
@@ -17,7 +22,7 @@ class Right(msgspec.Struct, frozen=True):
     group: str = ""
 
     def __str__(self) -> str:
-        where = " in all namespaces" if self.everywhere and self.resource != "nodes" else ""
+        where = " in all namespaces" if self.everywhere and self.resource in SPACED else ""
         return f"{self.verb} {self.resource}{where}"
 
 
@@ -46,6 +51,28 @@ RIGHTS = (
     Right("create", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
     Right("get", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
 )
+
+_SEEN = "devices with names (DRA) are not seen"
+_GIVEN = "devices with names (DRA) are not given to tasks"
+
+NAMED = (
+    *(
+        Right(verb, resource, True, _SEEN, is_needed=False, group=GROUP)
+        for resource in ("resourceslices", "deviceclasses", "resourceclaims")
+        for verb in ("list", "watch")
+    ),
+    *(
+        Right(verb, resource, False, _GIVEN, is_needed=False, group=GROUP)
+        for verb, resource in (
+            ("create", "resourceclaims"),
+            ("get", "resourceclaims"),
+            ("delete", "resourceclaims"),
+            ("patch", "resourceclaims/status"),
+            ("patch", "resourceclaims/binding"),
+        )
+    ),
+)
+"""Where the API server has resource.k8s.io/v1. It asks for the last from 1.36 on."""
 
 FOREIGN = (
     Right("get", "pods", False, "finding a pod whose binding was not answered"),

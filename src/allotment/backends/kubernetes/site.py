@@ -1,10 +1,12 @@
 """The cluster of one engine, and how it is asked."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.cluster import Cluster
+from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
 
 
@@ -17,3 +19,5 @@ class Site(NamedTuple):
     client: Client
     contact: Contact
     cluster: Cluster
+    nodes: Callable[[], Sequence[Node]]
+    """Those in force."""

@@ -202,6 +202,8 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
             if waited_s >= UNTOUCHED_S
             else ("", None)
         )
+    if pod.spec.resource_claims and waited_s >= PREPARED_S and not _has_surroundings(pod):
+        return f"its node did not prepare its devices in {waited_s / 60:.0f} min", None
     text = f"{waiting.reason}: {waiting.message}".strip(": ")
     if waiting.reason in IMAGE:
         is_final = waiting.reason in ("InvalidImageName", "ErrImageNeverPull")
@@ -216,7 +218,16 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
     return "", None
 
 
+def _has_surroundings(pod: Pod) -> bool:
+    """Whether a pod came as far as to pull images: its driver prepares devices before that."""
+    return not any(
+        each.type == "PodReadyToStartContainers" and each.status == "False"
+        for each in pod.status.conditions or ()
+    )
+
+
 UNTOUCHED_S = 120.0
+PREPARED_S = 300.0
 IMAGE_S = 180.0
 MADE_S = 60.0
 PULL_S = 3600.0

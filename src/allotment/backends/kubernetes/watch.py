@@ -10,12 +10,12 @@ import structlog
 
 from allotment.backends.http import Quiet
 from allotment.backends.kubernetes.client import GONE, Client, Denied
-from allotment.backends.kubernetes.objects import KubeNode, Pod, read
+from allotment.backends.kubernetes.objects import Thing, read
 from allotment.model.errors import BackendError
 
 log = structlog.get_logger("allot.kubernetes")
 
-T = TypeVar("T", Pod, KubeNode)
+T = TypeVar("T", bound=Thing)
 WATCH_S = 300
 RESYNC_S = 600.0
 """How often all is listed again, though nothing seems to be missed."""

@@ -1,0 +1,316 @@
+"""The devices of a cluster by name, and which claims hold them: kept by three watches."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import structlog
+
+from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.device_objects import (
+    CLAIMS,
+    CLASSES,
+    SLICES,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
+from allotment.backends.kubernetes.objects import Thing, read
+from allotment.backends.kubernetes.selectors import NotUnderstood
+from allotment.backends.kubernetes.slices import (
+    Kind,
+    NamedDevice,
+    devices_in,
+    in_order,
+    is_wanted,
+    kind_of,
+    newest,
+)
+from allotment.backends.kubernetes.watch import Watch
+from allotment.model.errors import BackendError, EngineAway
+
+log = structlog.get_logger("allot.kubernetes")
+
+AGAIN_S = 300.0
+"""How often a cluster without such devices is asked again, which an upgrade gives it."""
+PAUSE_S = 5.0
+
+T = TypeVar("T", bound=Thing)
+PoolName = tuple[str, str]
+"""Of a driver, and of its pool."""
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A claim that holds devices."""
+
+    name: str
+    """NAMESPACE/NAME."""
+    labels: Mapping[str, str]
+    devices: tuple[str, ...]
+    pods: tuple[str, ...]
+    """The uids of those that may use them."""
+
+
+class Inventory:
+    """What slices, classes and claims say. `on_nodes` is told of nodes whose devices changed,
+    `on_use` of those of which claims hold more, or less."""
+
+    def __init__(
+        self,
+        on_nodes: Callable[[Iterable[str]], None] = lambda nodes: None,
+        on_use: Callable[[Iterable[str]], None] = lambda nodes: None,
+    ) -> None:
+        self._on_nodes, self._on_use = on_nodes, on_use
+        self._pools: dict[PoolName, dict[str, ResourceSlice]] = {}
+        """Of each pool the slices, by name."""
+        self._devices: dict[PoolName, dict[str, tuple[NamedDevice, ...]]] = {}
+        """Of each pool those that count, by node."""
+        self._pools_on: dict[str, set[PoolName]] = {}
+        self._in_order: dict[str, Sequence[NamedDevice]] = {}
+        """By node, where that was asked since it changed."""
+        self._node_of: dict[str, str] = {}
+        """By the id of a device."""
+        self._classes: dict[str, DeviceClass] = {}
+        self._kinds: list[Kind] = []
+        self.unused: dict[PoolName, str] = {}
+        """Why a pool is not used."""
+        self.unread: dict[str, str] = {}
+        """Why a class of accelerators is not used."""
+        self._held: dict[str, Held] = {}
+        """By uid."""
+        self._holders: dict[str, set[str]] = {}
+        """The uids of claims, by device."""
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────
+
+    def on(self, node: str) -> Sequence[NamedDevice]:
+        """Return the devices of a node, in order; none where they have no names."""
+        pools = self._pools_on.get(node)
+        if not pools:
+            return ()
+        found = self._in_order.get(node)
+        if found is None:
+            both = (each for pool in pools for each in self._devices[pool][node])
+            found = self._in_order[node] = in_order(both)
+        return found
+
+    def nodes(self) -> Iterable[str]:
+        """Return the nodes whose devices have names."""
+        return self._pools_on
+
+    def held_by(self, device: str) -> Iterable[Held]:
+        """Return the claims that hold a device."""
+        return (self._held[uid] for uid in self._holders.get(device, ()))
+
+    def config_of(self, name: str) -> Sequence[dict[str, Any]]:
+        """Return how devices of a class are set up."""
+        found = self._classes.get(name)
+        return found.spec.config or () if found is not None else ()
+
+    # ── slices ──────────────────────────────────────────────────────────────────────────
+
+    def take_slices(self, found: Sequence[ResourceSlice]) -> None:
+        """Hear which slices there are."""
+        self._pools, before = {}, self._pools.keys()
+        for each in found:
+            self._pools.setdefault(_pool_of(each), {})[each.metadata.name] = each
+        self._weigh(self._pools.keys() | before)
+
+    def take_slice(self, found: ResourceSlice, is_gone: bool) -> None:
+        """Hear of a slice that changed."""
+        pool = _pool_of(found)
+        there = self._pools.setdefault(pool, {})
+        if is_gone:
+            there.pop(found.metadata.name, None)
+        else:
+            there[found.metadata.name] = found
+        if not there:
+            del self._pools[pool]
+        self._weigh([pool])
+
+    def _weigh(self, pools: Iterable[PoolName]) -> None:
+        """Find the devices of pools anew, and tell of the nodes where they are others."""
+        changed: set[str] = set()
+        for pool in list(pools):
+            slices, why = newest(self._pools.get(pool, {}).values())
+            self.unused.pop(pool, None)
+            if why and pool in self._pools:
+                self.unused[pool] = why
+            before = self._devices.pop(pool, {})
+            now = devices_in(slices, self._kinds)
+            for node in before.keys() | now.keys():
+                if before.get(node) != now.get(node):
+                    changed.add(node)
+            self._put(pool, before, now)
+        if changed:
+            self._on_nodes(changed)
+
+    def _put(
+        self,
+        pool: PoolName,
+        before: Mapping[str, tuple[NamedDevice, ...]],
+        now: dict[str, tuple[NamedDevice, ...]],
+    ) -> None:
+        for node in before.keys() | now.keys():
+            self._in_order.pop(node, None)
+        for node, devices in before.items():
+            self._pools_on[node].discard(pool)
+            if not self._pools_on[node]:
+                del self._pools_on[node]
+            for each in devices:
+                self._node_of.pop(each.id, None)
+        for node, devices in now.items():
+            self._pools_on.setdefault(node, set()).add(pool)
+            self._node_of |= dict.fromkeys((each.id for each in devices), node)
+        if now:
+            self._devices[pool] = now
+
+    # ── classes ─────────────────────────────────────────────────────────────────────────
+
+    def take_classes(self, found: Sequence[DeviceClass]) -> None:
+        """Hear which classes there are."""
+        self._classes = {each.metadata.name: each for each in found}
+        self._read_classes()
+
+    def take_class(self, found: DeviceClass, is_gone: bool) -> None:
+        """Hear of a class that changed."""
+        self._classes.pop(found.metadata.name, None)
+        if not is_gone:
+            self._classes[found.metadata.name] = found
+        self._read_classes()
+
+    def _read_classes(self) -> None:
+        self._kinds, self.unread = [], {}
+        for name in sorted(self._classes):
+            if not is_wanted(self._classes[name]):
+                continue
+            try:
+                self._kinds.append(kind_of(self._classes[name]))
+            except NotUnderstood as error:
+                self.unread[name] = str(error)
+        self._weigh(self._pools)
+
+    # ── claims ──────────────────────────────────────────────────────────────────────────
+
+    def take_claims(self, found: Sequence[ResourceClaim]) -> None:
+        """Hear which claims there are."""
+        before = {device for held in self._held.values() for device in held.devices}
+        self._held.clear()
+        self._holders.clear()
+        for each in found:
+            self._hold(each)
+        self._tell_use(before | self._holders.keys())
+
+    def take_claim(self, found: ResourceClaim, is_gone: bool) -> None:
+        """Hear of a claim that changed."""
+        before = self._held.pop(found.metadata.uid, None)
+        for device in before.devices if before is not None else ():
+            self._holders[device].discard(found.metadata.uid)
+            if not self._holders[device]:
+                del self._holders[device]
+        if not is_gone:
+            self._hold(found)
+        now = self._held.get(found.metadata.uid)
+        if before != now:
+            both = (each.devices for each in (before, now) if each is not None)
+            self._tell_use(device for devices in both for device in devices)
+
+    def _hold(self, found: ResourceClaim) -> None:
+        if not (devices := found.devices):
+            return
+        meta = found.metadata
+        pods = [each.uid for each in found.status.reserved_for or () if each.resource == "pods"]
+        self._held[meta.uid] = Held(
+            f"{meta.namespace}/{meta.name}", meta.labels or {}, devices, tuple(pods)
+        )
+        for device in devices:
+            self._holders.setdefault(device, set()).add(meta.uid)
+
+    def _tell_use(self, devices: Iterable[str]) -> None:
+        if nodes := {self._node_of[each] for each in devices if each in self._node_of}:
+            self._on_use(nodes)
+
+
+def _pool_of(found: ResourceSlice) -> PoolName:
+    return found.spec.driver, found.spec.pool.name
+
+
+class Keeping:
+    """Keeps an inventory in step with its cluster, where that has resource.k8s.io/v1."""
+
+    def __init__(self, client: Client, inventory: Inventory) -> None:
+        self._client = client
+        self.slices = Watch(
+            client, SLICES, ResourceSlice, inventory.take_slices, inventory.take_slice
+        )
+        self._classes = Watch(
+            client, CLASSES, DeviceClass, inventory.take_classes, inventory.take_class
+        )
+        self.claims = Watch(
+            client, CLAIMS, ResourceClaim, inventory.take_claims, inventory.take_claim
+        )
+        self.listed = asyncio.Event()
+        """All of it was listed, or may not be, or there is nothing of the kind."""
+        self.are_there = False
+        """Whether the cluster has such objects."""
+
+    async def run(self) -> None:
+        """Go on until cancelled."""
+        while not await self._are_there():
+            await asyncio.sleep(AGAIN_S if self.listed.is_set() else PAUSE_S)
+        self.are_there = True
+        watches = (self._classes, self.slices, self.claims)
+        running = [asyncio.create_task(watch.run()) for watch in watches]
+        try:
+            for watch in watches:
+                await watch.listed.wait()
+            self.listed.set()
+            await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+
+    async def _are_there(self) -> bool:
+        try:
+            found = await self._client.has_named_devices()
+        except BackendError as error:
+            log.warning("whether devices have names is not known", why=str(error))
+            return False
+        if not found:
+            self.listed.set()
+        return found
+
+    def need(self) -> None:
+        """Raise EngineAway while it is not known which devices there are, and who has them."""
+        for watch, what in ((self.slices, "devices"), (self.claims, "claims")):
+            if not watch.listed.is_set() or watch.refused:
+                why = watch.refused or "they have not been listed yet"
+                raise EngineAway(f"Kubernetes does not tell its {what}: {why}")
+
+
+async def looked_at(client: Client) -> Inventory:
+    """Return the devices that there are now; none where they have no names, or may not be
+    seen. Raises EngineAway."""
+    found = Inventory()
+    if not await client.has_named_devices():
+        return found
+    try:
+        found.take_classes(await _all(client, CLASSES, DeviceClass))
+        found.take_slices(await _all(client, SLICES, ResourceSlice))
+    except EngineAway:
+        raise
+    except BackendError as error:
+        log.warning("devices by name are not looked at", why=str(error))
+    return found
+
+
+async def _all(client: Client, path: str, kind: type[T]) -> list[T]:
+    found: list[T] = []
+    token = ""
+    while True:
+        page = await client.page(path, token)
+        found += [each for raw in page.items or () if (each := read(raw, kind)) is not None]
+        token = page.metadata.next
+        if not token:
+            return found
