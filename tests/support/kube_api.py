@@ -28,6 +28,8 @@ class KubeApi:
         self.pods: dict[str, Tree] = {}
         """By namespace/name."""
         self.secrets: dict[str, Tree] = {}
+        self.objects: dict[str, Tree] = {}
+        """What else there is, by path."""
         self.because = ""
         """Why it says no, in its words."""
         self.says: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -200,7 +202,7 @@ class KubeApi:
                 pods = [p for at, p in self.pods.items() if at.startswith(inside)]
                 return self._list(pods, start)
             case "GET":
-                pod = self.pods.get(at)
+                pod = self.pods.get(at) or self.objects.get(path)
                 return _yes(pod) if pod else self._no(404, f"no pod {base}")
             case "POST":
                 return self._posted(path, at, rest, document)

@@ -174,6 +174,32 @@ def test_what_an_object_says_of_a_size() -> None:
     assert "no pod group v" in str(size_in(parts, "v", "workloads", "x"))
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"schedulingPolicy": {"gang": {"minCount": 4}}}, 4),
+        ({"schedulingPolicy": {"basic": {}}}, 1),
+        ({"schedulingPolicy": {"gang": {"minCount": 0}}}, "podgroups g has no minCount"),
+        (
+            {
+                "schedulingPolicy": {"gang": {"minCount": 4}},
+                "schedulingConstraints": {"topology": [{"key": "rack"}]},
+            },
+            "podgroups g requires nodes that are alike in rack, which Allotment does not keep",
+        ),
+        (
+            {"schedulingPolicy": {"basic": {}}, "parentCompositePodGroupName": "all"},
+            "podgroups g is a part of a composite pod group, and Allotment places none",
+        ),
+    ],
+)
+def test_what_a_pod_group_of_the_workload_api_says(
+    spec: dict[str, object], said: int | str
+) -> None:
+    text = msgspec.json.encode({"apiVersion": "scheduling.k8s.io/v1beta1", "spec": spec})
+    assert size_in(text, "", "podgroups", "g") == said
+
+
 def test_a_job_set_says_how_many_pods_it_has_at_once() -> None:
     job = {"parallelism": 4, "completions": 2}
     parts: list[dict[str, object]] = [

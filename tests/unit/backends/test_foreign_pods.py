@@ -196,6 +196,14 @@ def test_a_pod_of_the_workload_api_asks_its_workload() -> None:
     assert claim.source.endswith("/namespaces/team-a/workloads/w#workers")
 
 
+def test_a_pod_of_a_scheduling_group_asks_its_pod_group() -> None:
+    claim = claim_of(a_pod(schedulingGroup={"podGroupName": "g.0"}), RULES)
+    assert (claim.gang, claim.size, claim.may_exceed) == ("team-a/g.0", 0, True)
+    assert claim.source == "/apis/scheduling.k8s.io/*/namespaces/team-a/podgroups/g.0"
+    assert claim_of(a_pod(schedulingGroup={}), RULES).gang == ""
+    assert flaw_of(a_pod(schedulingGroup={"podGroupName": "../x"})).reason == "BadName"
+
+
 def test_pods_of_a_job_are_a_gang_where_the_job_says_so() -> None:
     tree = json.loads(
         json.dumps({"metadata": {"ownerReferences": OWNER}, "spec": {"containers": []}})

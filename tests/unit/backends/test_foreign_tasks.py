@@ -22,7 +22,14 @@ from allotment.backends.kubernetes import (
     watch,
 )
 from allotment.backends.kubernetes.backend import KubernetesBackend
-from allotment.backends.kubernetes.foreign import HIVED, Claim, ReadHived, Rules, claim_of
+from allotment.backends.kubernetes.foreign import (
+    HIVED,
+    VERSIONS,
+    Claim,
+    ReadHived,
+    Rules,
+    claim_of,
+)
 from allotment.backends.kubernetes.objects import Pod
 from allotment.model.cluster import Device, Node
 from allotment.model.engines import EngineSetup, EngineType
@@ -459,6 +466,21 @@ async def test_while_a_gang_is_told_to_go_a_new_pod_does_not_join_it(world: Worl
         await until(lambda: world.says("c") == "GangComplete")
         assert not offers.done()
         offers.cancel()
+
+
+@in_loop
+async def test_a_pod_group_is_asked_in_the_version_that_the_server_has(world: World) -> None:
+    for name in ("a", "b"):
+        world.offer(name)
+        world.api.pods[f"team/{name}"]["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    where = "/apis/scheduling.k8s.io/{}/namespaces/team/podgroups/g"
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    world.api.objects[where.format("v1alpha2")] = {"spec": spec}
+    async with world.service() as backend:
+        (offer,) = await backend.next_offers()
+        assert [pod.name for pod in offer.spec.offered] == ["team/a", "team/b"]
+        asked = [version for version in VERSIONS if world.asks("GET", where.format(version))]
+        assert asked == list(VERSIONS)
 
 
 GROUP = "scheduling.x-k8s.io/pod-group"

@@ -45,6 +45,10 @@ JOB_SET, JOB_SET_UID, JOB_SET_TRY, JOB_SET_INDEX = (
 """What JobSet's controller writes on its pods, and so on those of a TrainJob."""
 JOB_SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets/{}"
 WORKLOADS = "/apis/scheduling.k8s.io/v1alpha1/namespaces/{}/workloads/{}"
+VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Of the Workload API's PodGroups: those of 1.37 and of 1.36."""
+POD_GROUPS = "/apis/scheduling.k8s.io/*/namespaces/{}/podgroups/{}"
+"""With `*` for the version that the server has."""
 
 MOST_PODS = 10_000
 """Of one gang."""
@@ -223,16 +227,31 @@ def _gang(pod: Pod, words: Words) -> tuple[str, int, str, bool]:
         if key in words:
             name = _object_name(words, key)
             return name, 0, where.format(namespace, name), True
-    ref = pod.spec.workload_ref
-    if ref is not None and ref.name:
-        inner = ".".join(each for each in (ref.pod_group, ref.pod_group_replica_key) if each)
-        source = WORKLOADS.format(namespace, _object_name({"": ref.name}, ""))
-        return f"{ref.name}.{inner}", 0, f"{source}#{ref.pod_group}", True
+    if (found := _in_workload(pod)) is not None:
+        return *found, True
     if JOB_SET in words:
         name = _object_name(words, JOB_SET)
         which = f"{_short(words, JOB_SET_UID)[:8]}.{_short(words, JOB_SET_TRY)}"
         return f"{name}.{which}", 0, JOB_SETS.format(namespace, name), True
     return "", 1, "", False
+
+
+def _in_workload(pod: Pod) -> tuple[str, int, str] | None:
+    """Return of which gang of the Workload API a pod is, and where that is written; None for
+    none. Raises Flaw."""
+    namespace, group, ref = (
+        pod.metadata.namespace,
+        pod.spec.scheduling_group,
+        pod.spec.workload_ref,
+    )
+    if group is not None and group.pod_group_name:
+        name = _object_name({"schedulingGroup": group.pod_group_name}, "schedulingGroup")
+        return name, 0, POD_GROUPS.format(namespace, name)
+    if ref is not None and ref.name:
+        inner = ".".join(each for each in (ref.pod_group, ref.pod_group_replica_key) if each)
+        source = WORKLOADS.format(namespace, _object_name({"": ref.name}, ""))
+        return f"{ref.name}.{inner}", 0, f"{source}#{ref.pod_group}"
+    return None
 
 
 def _controller(pod: Pod) -> str:

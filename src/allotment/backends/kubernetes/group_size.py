@@ -5,20 +5,37 @@ import msgspec
 from allotment.backends.kubernetes.gangs import Size
 
 
-class _Group(msgspec.Struct, frozen=True, rename="camel"):
-    min_member: int | None = None
-
-
-class _PodGroup(msgspec.Struct, frozen=True):
-    spec: _Group = _Group()
-
-
 class _Gang(msgspec.Struct, frozen=True, rename="camel"):
     min_count: int = 1
 
 
 class _Policy(msgspec.Struct, frozen=True):
     gang: _Gang | None = None
+
+    @property
+    def size(self) -> int:
+        return self.gang.min_count if self.gang is not None else 1
+
+
+class _Topology(msgspec.Struct, frozen=True):
+    key: str = ""
+
+
+class _Constraints(msgspec.Struct, frozen=True):
+    topology: tuple[_Topology, ...] = ()
+
+
+class _Group(msgspec.Struct, frozen=True, rename="camel"):
+    min_member: int | None = None
+    """As scheduler-plugins and Volcano have it."""
+    scheduling_policy: _Policy | None = None
+    """As the Workload API has it, and what follows."""
+    scheduling_constraints: _Constraints | None = None
+    parent_composite_pod_group_name: str | None = None
+
+
+class _PodGroup(msgspec.Struct, frozen=True):
+    spec: _Group = _Group()
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -88,11 +105,25 @@ def size_in(said: bytes | None, part: str, kind: str, name: str) -> Size:
             pods = msgspec.json.decode(said, type=_JobSet).spec.pods
             return pods if pods > 0 else f"{what} has no pods"
         if not part:
-            size = msgspec.json.decode(said, type=_PodGroup).spec.min_member
-            return size if size is not None and size > 0 else f"{what} has no minMember"
+            return _size_of(msgspec.json.decode(said, type=_PodGroup).spec, what)
         for each in msgspec.json.decode(said, type=_Workload).spec.pod_groups:
             if each.name == part:
-                return each.policy.gang.min_count if each.policy.gang is not None else 1
+                return _positive(each.policy.size, what, "minCount")
     except msgspec.DecodeError as error:
         return f"{what} is not understood: {error}"
     return f"{what} has no pod group {part}"
+
+
+def _size_of(group: _Group, what: str) -> Size:
+    if group.scheduling_policy is None:
+        return _positive(group.min_member or 0, what, "minMember")
+    if group.parent_composite_pod_group_name:
+        return f"{what} is a part of a composite pod group, and Allotment places none"
+    if group.scheduling_constraints is not None and group.scheduling_constraints.topology:
+        key = group.scheduling_constraints.topology[0].key[:100]
+        return f"{what} requires nodes that are alike in {key}, which Allotment does not keep"
+    return _positive(group.scheduling_policy.size, what, "minCount")
+
+
+def _positive(size: int, what: str, field: str) -> Size:
+    return size if size > 0 else f"{what} has no {field}"

@@ -96,11 +96,17 @@ class Spread(Object, frozen=True):
 
 
 class WorkloadRef(Object, frozen=True):
-    """The gang of a pod, as the Workload API has it."""
+    """The gang of a pod, as the Workload API of Kubernetes 1.35 has it."""
 
     name: str = ""
     pod_group: str = ""
     pod_group_replica_key: str = ""
+
+
+class SchedulingGroup(Object, frozen=True):
+    """The gang of a pod, as the Workload API has it from Kubernetes 1.36 on."""
+
+    pod_group_name: str | None = None
 
 
 class PodSpec(Object, frozen=True):
@@ -116,6 +122,7 @@ class PodSpec(Object, frozen=True):
     topology_spread_constraints: tuple[Spread, ...] | None = None
     scheduling_gates: tuple[Named, ...] | None = None
     workload_ref: WorkloadRef | None = None
+    scheduling_group: SchedulingGroup | None = None
     resources: Asked | None = None
     """Of all its containers together, whatever they ask for each."""
     resource_claims: tuple[Named, ...] | None = None

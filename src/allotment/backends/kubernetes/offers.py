@@ -8,7 +8,14 @@ from time import monotonic, perf_counter
 import structlog
 
 from allotment.backends.kubernetes.client import Client, Denied
-from allotment.backends.kubernetes.foreign import Claim, Flaw, Rules, claim_of, is_hived
+from allotment.backends.kubernetes.foreign import (
+    VERSIONS,
+    Claim,
+    Flaw,
+    Rules,
+    claim_of,
+    is_hived,
+)
 from allotment.backends.kubernetes.gangs import Gang, Gangs, Size, Word
 from allotment.backends.kubernetes.group_size import size_in
 from allotment.backends.kubernetes.objects import Pod
@@ -267,7 +274,10 @@ class Finder:
         path, _, part = source.partition("#")
         *_, kind, name = path.split("/")
         try:
-            return size_in(await self._client.object(path), part, kind, name)
+            said = None
+            for version in VERSIONS if "/*/" in path else ("",):
+                said = said or await self._client.object(path.replace("*", version))
+            return size_in(said, part, kind, name)
         except Denied as error:
             return f"{kind} {name} cannot be read: {error}"
 
