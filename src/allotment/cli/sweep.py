@@ -65,6 +65,15 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
         int,
         typer.Option("--random", metavar="N", show_default=False, help="Draw so many trials."),
     ] = 0,
+    studied: Annotated[
+        int,
+        typer.Option(
+            "--optuna",
+            metavar="N",
+            show_default=False,
+            help="Let Optuna propose so many, each from the results so far.",
+        ),
+    ] = 0,
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="The same seed, the same draws.")
     ] = None,
@@ -124,14 +133,15 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
     """
     given: dict[str, object] = {
         "parameters": _parameters(parameters or []),
-        "random": {"count": count or None, "seed": seed},
+        "random": {"count": count or None},
+        "optuna": {"count": studied or None},
         "metric": metric,
         "goal": "maximize" if maximize else "",
         "halving": {"rungs": rungs.split(",") if rungs else [], "eta": eta or None},
         "gpu_hours": gpu_hours,
         "cpu_hours": cpu_hours,
     }
-    job, body = _prepared(file, changes or [], given, max_running)
+    job, body = _prepared(file, changes or [], given, max_running, seed)
     assert job.sweep is not None
     if dry_run:
         _list(job, as_json)
@@ -208,7 +218,11 @@ def _show(found: SweepView) -> None:
 
 
 def _prepared(
-    file: str, changes: list[str], given: dict[str, object], max_running: int
+    file: str,
+    changes: list[str],
+    given: dict[str, object],
+    max_running: int,
+    seed: int | None,
 ) -> tuple[JobFile, dict[str, object]]:
     """Return the sweep that a file and options make, and the body to send."""
     job, folder = _read(file)
@@ -224,8 +238,10 @@ def _prepared(
             f"{file} has no `sweep`, and no parameter is given.",
             "Add one: --param lr=0.1,0.01; docs/guide/sweeps.md shows a file.",
         )
-    if drawn := dict(_items(wish.get("random"))):
-        wish["random"] = {"seed": secrets.randbelow(SEEDS), **drawn}
+    chosen = "optuna" if "optuna" in wish else "random"
+    if chosen in wish or seed is not None:
+        drawn = {"seed": secrets.randbelow(SEEDS), **dict(_items(wish.get(chosen)))}
+        wish[chosen] = drawn if seed is None else {**drawn, "seed": seed}
     body: dict[str, object] = {
         **job_to_wire(spec, redact=False),
         "sweep": wish,
@@ -288,6 +304,12 @@ def _list(job: JobFile, as_json: bool) -> None:
     """Print the trials that a sweep would make."""
     assert job.sweep is not None
     made = trials(job.sweep)
+    if job.sweep.is_study and not as_json:
+        talk(
+            f"{len(made):,} trial(s), proposed with --seed {job.sweep.seed} as results come; "
+            "nothing is submitted"
+        )
+        return
     if as_json:
         say_json([dict(parameters) for parameters in made])
         return

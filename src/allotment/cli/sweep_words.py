@@ -96,7 +96,10 @@ def lines_of(found: SweepView, now: int) -> list[str]:
 
 
 def _rule(sweep: Sweep, max_running: int) -> str:
-    how = f"{sweep.draws} drawn with seed {sweep.seed}" if sweep.draws else "all combinations"
+    chosen = "proposed by Optuna" if sweep.is_study else "drawn"
+    how = (
+        f"{sweep.draws} {chosen} with seed {sweep.seed}" if sweep.draws else "all combinations"
+    )
     parts = [how]
     if sweep.metric:
         parts.append(f"{sweep.goal.value} {harmless(sweep.metric)}")

@@ -26,6 +26,7 @@ from allotment.engine.state import Promise, State
 from allotment.engine.sweeps import (
     attempt_over,
     measured,
+    proposed,
     reached,
     submitted,
     sweep_stopped,
@@ -705,6 +706,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.PackingMeasured: _packing_measured,
     e.Unpacked: _unpacked,
     e.SweepSubmitted: submitted,
+    e.TrialProposed: proposed,
     e.RungReached: reached,
     e.TrialMeasured: measured,
     e.TrialStopped: trial_stopped,

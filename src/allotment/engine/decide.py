@@ -22,7 +22,7 @@ from allotment.engine.records import JobRecord
 from allotment.engine.reservations import end, reserve
 from allotment.engine.state import State
 from allotment.engine.stays import check_stays, with_stable_ids
-from allotment.engine.sweeps import stop_sweep
+from allotment.engine.sweeps import awaits_proposal, propose, stop_sweep
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
@@ -56,7 +56,7 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
         case c.HoldJob(job):
             return _hold(state, _find(state, job))
         case c.ReleaseJob(job):
-            return _release(_find(state, job))
+            return _release(state, _find(state, job))
         case c.NoteJob(job, text):
             return _note(_find(state, job), text)
         case c.NoteOutputs(job, saved, why):
@@ -66,6 +66,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return _cancel(state, _find(state, job), actor, now)
         case c.StopSweep():
             return stop_sweep(state, command, actor, now)
+        case c.ProposeTrial(job, params):
+            return propose(state, _find(state, job), params)
         case c.SuspendJob(job):
             return _suspend(_find(state, job))
         case c.ResumeJob(job):
@@ -113,6 +115,16 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
             f"{MOST_IN_ALL:,} dependencies in all are accepted.",
             "Let one job depend on those, and the array on that one.",
         )
+    sweep, held = command.sweep, command.held
+    if sweep is not None and sweep.is_study:
+        if held:
+            raise Rejected(
+                Code.BAD_SPEC,
+                "The trials of a study are held until their parameters are proposed, so they "
+                "cannot be submitted as held.",
+                "Take `--hold` out, and submit it when it may begin.",
+            )
+        held = True
     check_queue(state, spec, command.copies)
     check_user(state, actor, command.copies)
     parent = state.next_job
@@ -130,9 +142,9 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
             mine = _by_itself(spec, spec.array, job)
         # Only the first carries the key: it names the whole submission.
         key = command.key if index == indices[0] else ""
-        yield e.JobSubmitted(job, mine, key, warnings, command.held)
-    if command.sweep is not None:
-        yield e.SweepSubmitted(parent, spec.name, spec.tenant, command.sweep, command.copies)
+        yield e.JobSubmitted(job, mine, key, warnings, held)
+    if sweep is not None:
+        yield e.SweepSubmitted(parent, spec.name, spec.tenant, sweep, command.copies)
 
 
 def _values(command: c.SubmitJob) -> Callable[[int], Parameters]:
@@ -142,16 +154,22 @@ def _values(command: c.SubmitJob) -> Callable[[int], Parameters]:
     return partial(parameters_of, command.grid)
 
 
+AT_ONCE = 4
+"""So many trials of a study run at a time, where nobody says how many: each learns from those
+before it."""
+
+
 def _place(command: c.SubmitJob, index: int, parent: JobId, params: Parameters) -> ArraySlice:
     """Return the place of a job in the array that a command makes."""
     size = command.indices[-1] + 1 if command.indices else command.copies
     sweep = command.sweep
+    at_once = AT_ONCE if sweep is not None and sweep.is_study else 0
     steps = sweep.halving if sweep is not None else None
     return ArraySlice(
         index,
         size,
         parent,
-        command.max_running,
+        command.max_running or at_once,
         members=command.copies if size > command.copies else 0,
         params=params,
         metric=sweep.metric if sweep is not None else "",
@@ -284,7 +302,14 @@ def _hold(state: State, job: JobRecord) -> Emit:
     yield e.JobHeld(job.id)
 
 
-def _release(job: JobRecord) -> Emit:
+def _release(state: State, job: JobRecord) -> Emit:
+    if awaits_proposal(state, job):
+        raise Rejected(
+            Code.WRONG_STATE,
+            f"Job {job.id} is a trial that has no parameters yet: they are proposed when its "
+            "turn comes.",
+            f"See `allot sweep show {job.id}`.",
+        )
     if job.state is JobState.HELD:
         yield e.JobReleased(job.id)
     elif job.state is not JobState.QUEUED:

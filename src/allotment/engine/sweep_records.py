@@ -2,6 +2,7 @@
 
 import msgspec
 
+from allotment.model.grid import Parameters
 from allotment.model.ids import Actor, JobId
 from allotment.model.quantity import Instant, Millis
 from allotment.model.sweeps import Sweep, SweepEnd
@@ -32,6 +33,10 @@ class SweepRecord(msgspec.Struct, omit_defaults=True):
     gpu_spent: int = 0
     """What attempts that ended have used, in device-thousandths × ms."""
     cpu_spent: int = 0
+    proposed: dict[JobId, Parameters] = {}
+    """Of a study: the parameters of the trials whose turn has come."""
+    over: dict[JobId, bool] = {}
+    """Of a study: the trials that are over, and whether each came to its end."""
     ended: SweepEnd | None = None
     """Why it was stopped, if it was."""
     ended_by: str = ""

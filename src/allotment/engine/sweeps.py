@@ -8,6 +8,8 @@ Both are recorded together, so a crash leaves both or none.
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from allotment.engine.cancelling import cancel
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
@@ -15,11 +17,12 @@ from allotment.engine.sweep_records import SweepRecord
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Code, Rejected
+from allotment.model.grid import Parameters, with_parameters
 from allotment.model.ids import SYSTEM, Actor, JobId
-from allotment.model.lifecycle import AttemptState
+from allotment.model.lifecycle import AttemptState, JobState
 from allotment.model.quantity import MINUTE, Instant, Resources
 from allotment.model.reports import TrialReport
-from allotment.model.sweeps import Halving, Range
+from allotment.model.sweeps import Came, Halving, Range, Tried
 from allotment.sweeps.halving import Verdict, crossed, losers
 
 Emit = Iterator[e.AnyEvent]
@@ -111,6 +114,67 @@ def _stopped(state: State, verdict: Verdict, now: Instant) -> Emit:
     yield from cancel(state, state.jobs[verdict.job], SYSTEM, now)
 
 
+# ── studies: trials whose parameters are proposed one after the other ───────────────────
+
+
+def awaits_proposal(state: State, job: JobRecord) -> bool:
+    """Whether a job is a trial that has no parameters yet."""
+    sweep = sweep_of(state, job)
+    if sweep is None or not sweep.sweep.is_study:
+        return False
+    return job.id in sweep.ids and job.id not in sweep.proposed
+
+
+def next_trial(state: State, sweep: SweepRecord) -> JobRecord | None:
+    """Return the trial of a study whose turn it is; None while enough are under way.
+
+    One that cannot run (it is over, or its secrets were lost) is passed over. O(trials).
+    """
+    if not sweep.sweep.is_study or sweep.is_over or sweep.ended is not None:
+        return None
+    left = trials_left(state, sweep)
+    waits = [job for job in left if job.id not in sweep.proposed and not job.spec.withheld]
+    first = waits[0] if waits else None
+    array = first.spec.array if first is not None else None
+    busy = sum(1 for job in left if job.id in sweep.proposed and job.state is not JobState.HELD)
+    return first if array is not None and busy < array.max_running else None
+
+
+def history(sweep: SweepRecord) -> list[Tried]:
+    """Return what is recorded of the trials of a study, in the order of their indices."""
+    return [
+        Tried(params, _came(sweep, job), tuple(_values(sweep, job)))
+        for job, params in sorted(sweep.proposed.items())
+    ]
+
+
+def _came(sweep: SweepRecord, job: JobId) -> Came:
+    if sweep.over.get(job):
+        return Came.TO_ITS_END
+    gone = job in sweep.over or job in sweep.stopped
+    return Came.NOT_SO_FAR if gone else Came.UNDER_WAY
+
+
+def _values(sweep: SweepRecord, job: JobId) -> Iterator[tuple[int, float | None]]:
+    rule = sweep.sweep.halving
+    if rule is not None:
+        yield from zip(rule.rungs, sweep.reached.get(job, ()), strict=False)
+    by_time = rule is not None and rule.by_time
+    if job in sweep.measured and (not by_time or sweep.over.get(job)):
+        yield sweep.measured[job]
+
+
+def propose(state: State, job: JobRecord, params: Parameters) -> Emit:
+    """Return the events by which a trial gets its parameters; none where it has them."""
+    if job.state is JobState.HELD and awaits_proposal(state, job):
+        yield e.TrialProposed(job.id, params)
+        array = job.spec.array
+        assert array is not None, "each trial is of an array"
+        filled = with_parameters(job.spec, params)
+        yield e.JobEdited(job.id, replace(filled, array=replace(array, params=params)))
+        yield e.JobReleased(job.id)
+
+
 # ── the whole ───────────────────────────────────────────────────────────────────────────
 
 
@@ -177,8 +241,14 @@ def submitted(state: State, record: e.Record, event: e.SweepSubmitted) -> None:
 
 
 def _size(sweep: SweepRecord) -> int:
-    axes = (axis for _, axis in sweep.sweep.space)
-    return sweep.trials + sum(len(axis) for axis in axes if not isinstance(axis, Range))
+    axes = [axis for _, axis in sweep.sweep.space]
+    own = sweep.trials * len(axes) if sweep.sweep.is_study else 0
+    return sweep.trials + own + sum(len(axis) for axis in axes if not isinstance(axis, Range))
+
+
+def proposed(state: State, record: e.Record, event: e.TrialProposed) -> None:
+    """Note the parameters of a trial."""
+    _of_trial(state, event).proposed[event.job] = event.params
 
 
 def reached(state: State, record: e.Record, event: e.RungReached) -> None:
@@ -219,6 +289,8 @@ def trial_over(state: State, job: JobRecord, now: Instant) -> None:
     sweep = sweep_of(state, job)
     if sweep is not None and job.id in sweep.ids:
         sweep.left -= 1
+        if sweep.sweep.is_study:
+            sweep.over[job.id] = job.state is JobState.SUCCEEDED
         if sweep.is_over:
             sweep.finished_at = now
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from allotment.model.datasets import Grant, Grantee, ObjectPlace
-from allotment.model.grid import Grid
+from allotment.model.grid import Grid, Parameters
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
 from allotment.model.reservations import NOTICE_MS, FoundReservation
@@ -91,6 +91,13 @@ class StopSweep(Command, frozen=True):
 
     sweep: JobId
     why: SweepEnd = SweepEnd.ASKED
+
+
+class ProposeTrial(Command, frozen=True):
+    """Give a trial of a study its parameters, and let it into its queue."""
+
+    job: JobId
+    params: Parameters
 
 
 class SuspendJob(Command, frozen=True):
@@ -226,6 +233,7 @@ AnyCommand = (
     | NoteOutputs
     | CancelJob
     | StopSweep
+    | ProposeTrial
     | SuspendJob
     | ResumeJob
     | DrainNode

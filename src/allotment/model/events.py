@@ -554,6 +554,12 @@ class SweepSubmitted(JobEvent, frozen=True):
     trials: int
 
 
+class TrialProposed(JobEvent, frozen=True):
+    """The turn of a trial of a study has come, and these are its parameters."""
+
+    params: tuple[tuple[str, str], ...]
+
+
 class RungReached(JobEvent, frozen=True):
     """A trial came to the next of the rungs at which trials are compared."""
 
@@ -641,6 +647,7 @@ AnyEvent = (
     | GainMeasured
     | TaskMeasured
     | SweepSubmitted
+    | TrialProposed
     | RungReached
     | TrialMeasured
     | TrialStopped

@@ -14,6 +14,15 @@ GPU_HOUR = CPU_HOUR = 1000 * HOUR
 MOST_RUNGS = 16
 
 
+class Sampler(StrEnum):
+    """What chooses the parameters of trials that are not just all combinations."""
+
+    RANDOM = "random"
+    """Chance, for all of them before the first one starts."""
+    OPTUNA = "optuna"
+    """Optuna, for each of them from what those before it reported."""
+
+
 class Goal(StrEnum):
     """Which values of a metric are better."""
 
@@ -60,9 +69,10 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
 
     space: Space
     draws: int = 0
-    """So many trials are drawn at random; 0: one for each combination of values."""
+    """So many trials are drawn or proposed; 0: one for each combination of values."""
     seed: int | None = None
     """What the draws are made with; None until it is accepted."""
+    sampler: Sampler = Sampler.RANDOM
     metric: str = ""
     """The name of what trials report and are compared by; '' where they are not."""
     goal: Goal = Goal.MINIMIZE
@@ -72,9 +82,32 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu_hours: int = 0
     """The same of CPUs."""
 
+    @property
+    def is_study(self) -> bool:
+        """Whether the parameters of a trial are proposed when its turn comes."""
+        return self.sampler is Sampler.OPTUNA
+
     def better(self, value: float, than: float) -> bool:
         """Whether a value of the metric is better than another."""
         return value < than if self.goal is Goal.MINIMIZE else value > than
+
+
+class Came(StrEnum):
+    """How far a trial has come, for whatever learns from it."""
+
+    UNDER_WAY = "under_way"
+    TO_ITS_END = "to_its_end"
+    NOT_SO_FAR = "not_so_far"
+    """It was stopped by comparison, was cancelled or failed."""
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """Parameters that were tried, and what is recorded of their trial."""
+
+    params: tuple[tuple[str, str], ...]
+    came: Came
+    values: tuple[tuple[int, float | None], ...] = ()
+    """Steps, or run times, with the metric there, ascending; None: it was no number."""
 
 
 class SweepEnd(StrEnum):

@@ -9,6 +9,7 @@ from allotment.engine.decide import decide
 from allotment.engine.foresee_waiting import keeps_out
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.engine.sweeps import awaits_proposal
 from allotment.explain.caps import alone_too_large
 from allotment.model import events as e
 from allotment.model.commands import SubmitJob
@@ -68,6 +69,11 @@ class Estimating:
     async def start_of(self, record: JobRecord) -> StartEstimate:
         """Return when a job starts. Raises Rejected."""
         now = self._pipeline.clock.now()
+        if awaits_proposal(self._state, record):
+            return StartEstimate(
+                record.id, record.spec.name, Outlook.UNKNOWN, now,
+                note="Its parameters are proposed when its turn comes.",
+            )  # fmt: skip
         known = _without_running(record, now)
         if known is not None:
             return known
@@ -96,6 +102,12 @@ class Estimating:
             return StartEstimate(
                 None, command.spec.name, Outlook.NEVER, now,
                 note="It would be held: it starts some time after it is released.",
+                warnings=first.warnings,
+            )  # fmt: skip
+        if command.sweep is not None and command.sweep.is_study:
+            return StartEstimate(
+                None, command.spec.name, Outlook.UNKNOWN, now,
+                note="Each trial enters its queue when its parameters are proposed.",
                 warnings=first.warnings,
             )  # fmt: skip
         found = await self._ask(

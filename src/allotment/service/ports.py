@@ -9,6 +9,7 @@ from allotment.model.cluster import Node
 from allotment.model.engines import Ability
 from allotment.model.events import Phase, Record
 from allotment.model.forecast import Answer, Question
+from allotment.model.grid import Parameters
 from allotment.model.ids import Actor, JobId, NodeId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
@@ -16,6 +17,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
 from allotment.model.reservations import FoundReservation
 from allotment.model.spec import JobSpec, Mpi, Offered
+from allotment.model.sweeps import Sweep, Tried
 from allotment.service.image_view import ImageRow, ImageView
 
 # ── time ────────────────────────────────────────────────────────────────────────────────
@@ -355,6 +357,21 @@ class TaskUse(msgspec.Struct, frozen=True):
     memory: int
     """Bytes in memory; pages that processes share count for each."""
     processes: int
+
+
+class Proposer(Protocol):
+    """What proposes the parameters of trials from what those before them reported."""
+
+    def missing(self) -> str:
+        """Return why it can propose nothing here; '' where it can."""
+        ...
+
+    def propose(self, sweep: Sweep, tried: Sequence[Tried]) -> Parameters:
+        """Return parameters for the next trial: the same for the same trials before it.
+
+        Called in a thread; it takes up to seconds, and keeps nothing from call to call.
+        """
+        ...
 
 
 @runtime_checkable

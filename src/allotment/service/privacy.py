@@ -71,6 +71,8 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: C901, PLR0911 - 
             return _data_for_others(event)
         case e.SweepSubmitted():
             return replace(event, sweep=Sweep(()))
+        case e.TrialProposed():
+            return replace(event, params=())
         case e.RungReached() | e.TrialMeasured():
             return replace(event, step=0, value=None)
         case e.CheckpointSaved():

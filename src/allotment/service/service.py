@@ -27,7 +27,7 @@ from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Visibility
-from allotment.service import found_reservations, joining, offering, sweeping
+from allotment.service import found_reservations, joining, offering, studying, sweeping
 from allotment.service import views as v
 from allotment.service.access import (
     is_admin,
@@ -72,6 +72,7 @@ from allotment.service.ports import (
     Backend,
     Clock,
     Forecast,
+    Proposer,
     Store,
 )
 from allotment.service.privacy import job_for_others, spec_for_others
@@ -91,6 +92,7 @@ from allotment.service.reservations import command_of, reservation_views
 from allotment.service.selecting import Selecting
 from allotment.service.silences import Silences
 from allotment.service.steering import Steering
+from allotment.service.studying import Studying
 from allotment.service.sweeping import Sweeping, with_seed
 from allotment.service.threads import Threads
 from allotment.service.tracking import tracking
@@ -128,6 +130,7 @@ class Service:
         config_files: ConfigFiles,
         forecast: Forecast | None = None,
         tracker: Tracker | None = None,
+        proposer: Proposer | None = None,
     ) -> None:
         engine = Engine(State(policies), port_is_free)
         load(engine, store)
@@ -175,7 +178,10 @@ class Service:
         self.environments = self.pipeline.dispatcher.environments
         self.datasets = self.pipeline.datasets
         self._saving = Saving(self.state, self.datasets, self.folders, self.pipeline.command)
-        self.sweeping = Sweeping(self.pipeline, self.finding, self._archive, turns)
+        self.studying = Studying(self.pipeline, proposer)
+        self.sweeping = Sweeping(
+            self.pipeline, self.finding, self._archive, turns, self.studying.trouble
+        )
         self._changes = Threads("changes", each=1, total=2)
         self.steering = Steering(
             self.pipeline, self.finding, self.selecting, self.job, self._prepared_again
@@ -228,6 +234,7 @@ class Service:
                 (self._offering.look, offering.LOOK_EVERY_S, "offers"),
                 (self._offering.follow, 0, "new offers"),
                 (self.sweeping.look, sweeping.LOOK_EVERY_S, "budgets of sweeps"),
+                (self.studying.look, studying.LOOK_EVERY_S, "studies"),
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
                 (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
                 (self.datasets.sweep, DATA_SWEEP_EVERY_S, "datasets"),
@@ -287,6 +294,7 @@ class Service:
         if is_new:  # A user in doubt needs a key to ask by.
             command = msgspec.structs.replace(command, key=uuid.uuid4().hex)
         if command.sweep is not None:
+            self.studying.check(command.sweep)
             sweep = with_seed(command.sweep, zlib.crc32(command.key.encode()))
             command = msgspec.structs.replace(command, sweep=sweep)
         try:
@@ -413,7 +421,13 @@ class Service:
                 | c.FindReservations()
             ):
                 may_administer(actor)
-            case c.SubmitJob() | c.SubmitAgain() | c.DataCommand() | c.StopSweep():
+            case (
+                c.SubmitJob()
+                | c.SubmitAgain()
+                | c.DataCommand()
+                | c.StopSweep()
+                | c.ProposeTrial()
+            ):
                 raise InvariantViolated("this is no wish about a job or a node")
             case _:
                 job = self.finding.live(command.job)

@@ -3,7 +3,7 @@
 from allotment.model import events as e
 from allotment.model.sweeps import SweepEnd
 
-SweepEvent = e.RungReached | e.TrialMeasured | e.TrialStopped | e.SweepStopped
+SweepEvent = e.TrialProposed | e.RungReached | e.TrialMeasured | e.TrialStopped | e.SweepStopped
 
 ENDED = {
     SweepEnd.ASKED: "its sweep was stopped",
@@ -15,6 +15,9 @@ ENDED = {
 def of_sweep(event: SweepEvent) -> str:
     """Return an event of a sweep as a sentence without its subject."""
     match event:
+        case e.TrialProposed(_, params):
+            values = " ".join(f"{name}={value}" for name, value in params)
+            return f"gets its parameters{': ' + values if values else ''}"
         case e.RungReached(_, rung, step, value):
             return f"reached rung {rung + 1} at step {step} with {shown(value)}"
         case e.TrialMeasured(_, step, value):

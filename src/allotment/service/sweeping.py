@@ -1,7 +1,7 @@
 """Sweeps: shown, stopped, and kept within their budgets."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import msgspec
@@ -40,10 +40,17 @@ class Sweeping:
     """The sweeps of one service."""
 
     def __init__(
-        self, pipeline: Pipeline, finding: Finding, archive: Archive, turns: Turns
+        self,
+        pipeline: Pipeline,
+        finding: Finding,
+        archive: Archive,
+        turns: Turns,
+        trouble: Callable[[JobId], str],
     ) -> None:
+        """`trouble` says what keeps a study from proposing trials."""
         self._pipeline, self._state = pipeline, pipeline.state
         self._finding, self._archive, self._turns = finding, archive, turns
+        self._trouble = trouble
 
     # ── budgets ─────────────────────────────────────────────────────────────────────────
 
@@ -196,7 +203,7 @@ class Sweeping:
 
     def _trials(self, sweep: SweepRecord, *, inside: bool) -> list[TrialView]:
         """Return the trials, the best first."""
-        params = trials(sweep.sweep) if inside else [()] * sweep.trials
+        params = _all_params(sweep) if inside else [()] * sweep.trials
         found = self._states(sweep).items()
         made = [
             self._trial(sweep, id_, state, mine, inside=inside)
@@ -214,7 +221,7 @@ class Sweeping:
         id_ = JobId(sweep.ids[index])
         job = self._state.jobs.get(id_)
         array = job.spec.array if job is not None else None  # To draw all again takes long.
-        params = array.params if array is not None else trials(sweep.sweep)[index]
+        params = array.params if array is not None else _all_params(sweep)[index]
         return self._trial(sweep, id_, states[id_], params, inside=True)
 
     def _trial(
@@ -257,8 +264,10 @@ class Sweeping:
         return (max(recorded[0], told.step), recorded[1]) if told is not None else recorded
 
     def _hint(self, sweep: SweepRecord, found: list[TrialView]) -> str:
-        """Return what keeps trials from being compared, where they report something else."""
+        """Return what keeps trials from being proposed, or compared."""
         metric = sweep.sweep.metric
+        if trouble := self._trouble(sweep.id):
+            return trouble
         if not metric or any(trial.value is not None for trial in found):
             return ""
         others: dict[str, None] = {}
@@ -270,6 +279,13 @@ class Sweeping:
             return f"No trial reports {metric!r}; they report {some}."
         ran = any(trial.ran_ms > 60_000 for trial in found)
         return f"No trial has reported {metric!r} yet: docs/guide/progress.md." if ran else ""
+
+
+def _all_params(sweep: SweepRecord) -> list[Parameters]:
+    """Return the parameters of each trial; of those of a study that have none yet, none."""
+    if not sweep.sweep.is_study:
+        return trials(sweep.sweep)
+    return [sweep.proposed.get(JobId(job), ()) for job in sweep.ids]
 
 
 def _rank(sweep: Sweep, value: float | None, index: int) -> tuple[bool, float, int]:

@@ -7,6 +7,7 @@ import msgspec
 from allotment.core.request import shape_of, total_of
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.engine.sweeps import awaits_proposal
 from allotment.explain.free import borrowed_by, free_for
 from allotment.explain.queues import overtaken_words
 from allotment.explain.waiting import explain, explain_resume, judge
@@ -80,6 +81,12 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     """Return what keeps a job out of the line, if anything does, without any sums."""
     if job.state is JobState.HELD and job.spec.withheld:
         return held_for_secrets(job)
+    if job.state is JobState.HELD and awaits_proposal(state, job):
+        return Blocked(
+            Reason.HELD,
+            "It is a trial that has no parameters yet: they are proposed when its turn comes.",
+            hint=f"To see how far its sweep is: `allot sweep show {job.id}`.",
+        )
     if job.state is JobState.HELD:
         return Blocked(
             Reason.HELD, "It is held.", hint=f"To let it go: `allot release {job.id}`."

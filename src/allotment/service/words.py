@@ -188,7 +188,13 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"no longer runs beside job {beside}: {PARTED[cause]}"
         case e.SweepSubmitted(trials=trials):
             return f"is a sweep of {trials:,} trial(s)"
-        case e.RungReached() | e.TrialMeasured() | e.TrialStopped() | e.SweepStopped():
+        case (
+            e.TrialProposed()
+            | e.RungReached()
+            | e.TrialMeasured()
+            | e.TrialStopped()
+            | e.SweepStopped()
+        ):
             return of_sweep(event)
         case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
             owner = f"; its place goes to job {wanted_by}" if wanted_by else ""

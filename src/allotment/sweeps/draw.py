@@ -1,5 +1,7 @@
 """The parameters of a sweep's trials: all combinations, or draws with a seed.
 
+Those of a study are not known before their turn comes (`propose` of `service.ports.Proposer`).
+
 The same sweep gives the same trials on every machine: of the generator only `random()` is
 used, whose numbers do not change from one Python to the next.
 """
@@ -17,7 +19,9 @@ DIGITS = 6
 
 
 def trials(sweep: Sweep) -> list[Parameters]:
-    """Return the parameters of each trial, in the order of their indices."""
+    """Return the parameters of each trial, in the order of their indices; of a study none."""
+    if sweep.is_study:
+        return [()] * sweep.draws
     finite = values_of(sweep.space)
     if not sweep.draws:
         assert finite is not None, "only what can be listed is no draw"
@@ -71,12 +75,14 @@ def _drawn(rng: random.Random, axis: Axis) -> str:
         case Scale.INT:
             return str(int(low) + int(at * (int(high) - int(low) + 1)))
         case Scale.LOG:
-            return _text(math.exp(math.log(low) + at * (math.log(high) - math.log(low))), axis)
+            value = math.exp(math.log(low) + at * (math.log(high) - math.log(low)))
+            return written(value, axis)
         case Scale.UNIFORM:
-            return _text(low + at * (high - low), axis)
+            return written(low + at * (high - low), axis)
 
 
-def _text(value: float, within: Range) -> str:
+def written(value: float, within: Range) -> str:
+    """Write a number as trials get it: with few digits, and never beyond its range."""
     text = f"{value:.{DIGITS}g}"
     if within.low <= float(text) <= within.high:
         return text

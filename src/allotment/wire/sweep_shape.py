@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias, cast
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 
-from allotment.model.sweeps import MOST_RUNGS, Axis, Goal, Halving, Range, Scale, Sweep
+from allotment.model.sweeps import MOST_RUNGS, Axis, Goal, Halving, Range, Sampler, Scale, Sweep
 from allotment.sweeps.draw import combinations_of
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.amounts import read_duration, read_hours, read_whole
@@ -19,6 +19,10 @@ from allotment.wire.words import read_line
 MOST_TRIALS = 10_000
 MOST_VALUES = 10_000
 """Of all parameters together: the sweep keeps them, beyond its jobs."""
+MOST_STUDIED = 1_000
+"""Trials that are proposed: each proposal looks at all before it."""
+MOST_STUDIED_VALUES = 100
+"""Likewise: the values of all parameters together, one for each range."""
 MOST_ETA = 100
 MOST_SEED = (1 << 63) - 1
 LONGEST_METRIC = 64
@@ -40,7 +44,8 @@ def read_axis(value: object) -> Axis:
         raise not_a("a list of two numbers, the lower first", ends, LIKE)
     low, high = (_number(end, scale) for end in pair)
     if low >= high:
-        raise Amiss(f"must rise: {shown(list(pair))} does not", "write the lower number first")
+        ends = " to ".join(map(shown, pair))
+        raise Amiss(f"must rise: {ends} does not", "write the lower number first")
     if scale is Scale.LOG and low <= 0:
         raise Amiss("must begin above 0 on a scale of powers", "use `uniform`, or another end")
     return Range(scale, low, high)
@@ -162,6 +167,19 @@ class RandomShape(SweepPart):
     seed: Seed | None = None
 
 
+class OptunaShape(SweepPart):
+    """Trials that Optuna proposes, each from those before it: how many, and with which seed."""
+
+    count: Annotated[
+        int,
+        PlainValidator(
+            lambda value: read_whole(value, 1, MOST_STUDIED, "how many trials are proposed"),
+            json_schema_input_type=int,
+        ),
+    ]
+    seed: Seed | None = None
+
+
 class HalvingShape(SweepPart):
     """When trials are compared, and how many go on: one in `eta`."""
 
@@ -174,6 +192,7 @@ class SweepShape(SweepPart):
 
     parameters: dict[Variable, Axis_] = Field(examples=["{lr: {log: [1e-5, 1e-1]}}"])
     random: RandomShape | None = Field(default=None, examples=["{count: 27, seed: 7}"])
+    optuna: OptunaShape | None = Field(default=None, examples=["{count: 60, seed: 7}"])
     metric: Metric = Field(default="", examples=["loss"])
     goal: GoalWord = Goal.MINIMIZE
     halving: HalvingShape | None = Field(default=None, examples=["{rungs: [100, 300, 900]}"])
@@ -184,18 +203,19 @@ class SweepShape(SweepPart):
     def _drawn_or_listed(self) -> "SweepShape":
         if not self.parameters:
             raise Amiss("has no parameter", LIKE, at=("parameters",))
-        made = combinations_of(tuple(self.parameters.items()))
-        if made is None and self.random is None:
+        made, chosen = combinations_of(tuple(self.parameters.items())), self._chosen
+        if made is None and chosen is None:
             spans = [name for name, axis in self.parameters.items() if isinstance(axis, Range)]
             raise Amiss(
                 f"has values between two ends ({', '.join(spans)}), so trials must be drawn",
                 "add random: {count: 20}, or list the values",
                 at=("parameters",),
             )
-        if made is not None and self.random is not None and self.random.count > made:
-            message = f"is {self.random.count:,}, and there are only {made:,} combinations"
-            raise Amiss(message, "take `random` out to try all", at=("random", "count"))
-        if made is not None and self.random is None and made > MOST_TRIALS:
+        if made is not None and chosen is not None and chosen.count > made:
+            key = "random" if self.random else "optuna"
+            message = f"is {chosen.count:,}, and there are only {made:,} combinations"
+            raise Amiss(message, f"take `{key}` out to try all", at=(key, "count"))
+        if made is not None and chosen is None and made > MOST_TRIALS:
             many = (
                 f"{made:,}" if made < 10**15 else "more than 10^15"
             )  # It may have any length.
@@ -207,6 +227,28 @@ class SweepShape(SweepPart):
             message = f"have {values:,} values, and {MOST_VALUES:,} are accepted"
             raise Amiss(message, "draw from two ends: {int: [1, 100000]}", at=("parameters",))
         return self
+
+    @model_validator(mode="after")
+    def _can_be_studied(self) -> "SweepShape":
+        if self.optuna is None:
+            return self
+        if self.random is not None:
+            message = "stands beside `random`, and one of them chooses the trials"
+            raise Amiss(message, "keep one of the two", at=("optuna",))
+        if not self.metric:
+            message = "is missing, and `optuna` learns from it"
+            raise Amiss(message, "add metric: loss", at=("metric",))
+        axes = self.parameters.values()
+        values = sum(1 if isinstance(axis, Range) else len(axis) for axis in axes)
+        if values > MOST_STUDIED_VALUES:
+            message = f"have {values:,} values, and `optuna` takes {MOST_STUDIED_VALUES:,}"
+            hint = "give numbers by their two ends: {int: [1, 100000]}"
+            raise Amiss(message, hint, at=("parameters",))
+        return self
+
+    @property
+    def _chosen(self) -> RandomShape | OptunaShape | None:
+        return self.random or self.optuna
 
     @model_validator(mode="after")
     def _compared_by_something(self) -> "SweepShape":
@@ -222,8 +264,9 @@ class SweepShape(SweepPart):
         rule = self.halving
         return Sweep(
             space=tuple(self.parameters.items()),
-            draws=self.random.count if self.random else 0,
-            seed=self.random.seed if self.random else None,
+            draws=self._chosen.count if self._chosen else 0,
+            seed=self._chosen.seed if self._chosen else None,
+            sampler=Sampler.OPTUNA if self.optuna else Sampler.RANDOM,
             metric=self.metric,
             goal=self.goal,
             halving=Halving(rule.rungs[0], rule.rungs[1], rule.eta) if rule else None,
@@ -235,4 +278,4 @@ class SweepShape(SweepPart):
     def trials(self) -> int:
         """How many trials it makes."""
         made = combinations_of(tuple(self.parameters.items()))
-        return self.random.count if self.random else made or 0
+        return self._chosen.count if self._chosen else made or 0

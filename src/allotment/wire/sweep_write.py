@@ -11,7 +11,7 @@ def sweep_to_wire(sweep: Sweep) -> dict[str, Plain]:
         "parameters": {name: _axis(axis) for name, axis in sweep.space}
     }
     if sweep.draws:
-        written["random"] = {
+        written[sweep.sampler.value] = {
             "count": sweep.draws,
             **({"seed": sweep.seed} if sweep.seed is not None else {}),
         }

@@ -168,6 +168,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
     """Return a service, put together from its parts. Raises AllotmentError."""
     from allotment.backends.local.machine import this_machine as look  # noqa: PLC0415
     from allotment.backends.mlflow.tracker import MlflowTracker  # noqa: PLC0415
+    from allotment.backends.optuna import OptunaProposer  # noqa: PLC0415
     from allotment.service.clock import SteadyClock  # noqa: PLC0415
     from allotment.wire.job import job_to_wire  # noqa: PLC0415
     from allotment.wiring import slurm  # noqa: PLC0415
@@ -201,6 +202,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
             config_files=config_files(kept, engines),
             forecast=ChildForecast(),
             tracker=MlflowTracker(options.folder),
+            proposer=OptunaProposer(),
         )
         found = found or _meant(options, engines, service.state.config)
         if engines.is_sole and engines.setups[0].partition:

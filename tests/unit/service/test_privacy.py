@@ -50,6 +50,7 @@ EVENTS = [
     e.DatasetRemoved("hush", "hush"),
     e.OutputsSaved(JOB, "hush", "hush"),
     e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
+    e.TrialProposed(JOB, (("hush", "hush"),)),
 ]
 
 
@@ -99,7 +100,7 @@ LEFT_OUT = {
     "JobFailed.diagnosis", "JobTimedOut.diagnosis", "CheckpointSaved.path",
     "StopRequested.diagnosis", "AttemptEnded.diagnosis", "TaskHeld.exit", "TaskEnded.exit",
     "TaskEnded.diagnosis", "SweepSubmitted.sweep", "OutputsSaved.dataset",
-    "OutputsSaved.trouble",
+    "OutputsSaved.trouble", "TrialProposed.params",
     *(
         f"{kind}.{part}"
         for kind, parts in {

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allotment.model.errors import BadInput
-from allotment.model.sweeps import GPU_HOUR, Goal, Halving, Range, Scale, Sweep
+from allotment.model.sweeps import GPU_HOUR, Goal, Halving, Range, Sampler, Scale, Sweep
 from allotment.wire.job import read_job, read_job_json
 from allotment.wire.job_file import JobFile
 from allotment.wire.sweep_write import sweep_to_wire
@@ -59,6 +59,7 @@ def test_a_sweep_is_read() -> None:
     [
         SWEEP,
         Sweep((("a", ("1e-3", "true")),), metric="m", halving=Halving((60_000, 90_500), True)),
+        msgspec.structs.replace(SWEEP, sampler=Sampler.OPTUNA),
     ],
 )
 def test_what_is_written_reads_back_as_the_same(sweep: Sweep) -> None:
@@ -113,6 +114,17 @@ def test_values_stay_as_they_are_written_and_a_grid_needs_no_count() -> None:
         ("{parameters: {n: [1]}, gpu_hours: -1}", "must be more than 0"),
         ("{parameters: {n: [1]}, cpu_hours: x}", "must be a number of CPU-hours"),
         ("{parameters: {ALLOT_X: [1]}}", "are set by Allotment itself"),
+        (
+            "{parameters: {n: {int: [1, 9]}}, metric: m, optuna: {count: 2000}}",
+            "sweep.optuna.count: 2000 is more than the 1,000",
+        ),
+        ("{parameters: {n: {int: [1, 9]}}, optuna: {count: 3}}", "`optuna` learns from it"),
+        (
+            "{parameters: {n: 1..9}, metric: m, optuna: {count: 3}, random: {count: 3}}",
+            "sweep.optuna: stands beside `random`",
+        ),
+        ("{parameters: {n: 1..9}, metric: m, optuna: {count: 10}}", "take `optuna` out"),
+        ("{parameters: {n: 1..101}, metric: m, optuna: {count: 10}}", "have 101 values"),
         ("{parameters: {n: [1]}, methods: halving}", "there is no key `methods`"),
     ],
 )
@@ -135,6 +147,21 @@ def test_what_cannot_stand_beside_it_is_said(rest: str, says: str) -> None:
     with pytest.raises(BadInput) as refused:
         read("{parameters: {n: [1, 2]}}", rest)
     assert says in str(refused.value)
+
+
+def test_a_space_that_cannot_be_studied_is_refused_with_its_line() -> None:
+    text = b"""name: x
+command: x
+sweep:
+  parameters:
+    lr: {log: [1e-1, 1e-5]}
+  optuna: {count: 10}
+  metric: loss
+"""
+    with pytest.raises(
+        BadInput, match=r"line 5: sweep\.parameters\.lr: must rise: '1e-1' to '1e-5'"
+    ):
+        read_job(text, source="job.yaml")
 
 
 def test_what_the_values_of_a_grid_make_of_its_jobs_is_bounded() -> None:
