@@ -19,6 +19,7 @@ import pytest
 
 from tests.support.chaos import DRAINED_S, Load, Told, check, ended, events_of, unended
 from tests.support.cluster import until
+from tests.support.on_pilots import runners
 from tests.support.on_slurm import OnSlurm, a_shared_folder
 from tests.support.slurm import REST_TOOLS, TOOLS, a_slurm
 from tests.support.slurm_boot import reboot
@@ -135,19 +136,6 @@ class Chaos:
             os.kill(self.rng.choice(runners(self.cluster.state)), signal.SIGKILL)
 
 
-def runners(state: Path) -> list[int]:
-    """Return the pids of the runners on held nodes."""
-    found: list[int] = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                words = (entry / "cmdline").read_bytes()
-                is_runner = b"pilot.agent" in words and b"pilot.fence" not in words
-                if is_runner and str(state).encode() in words:
-                    found.append(int(entry.name))
-    return found
-
-
 class OverRest(OnSlurm):
     """A service that asks slurmrestd."""
 
@@ -164,8 +152,7 @@ class Held(OnSlurm):
     """A service that holds whole nodes."""
 
     def up(self) -> None:
-        done = self.start("--slurm", "main", "--pilot", "--config", str(self.config))
-        assert done.returncode == 0, done.stdout + done.stderr
+        self.until_up(self.start("--slurm", "main", "--pilot", "--config", str(self.config)))
 
 
 FOR_ALL = ("service", "slurmctld", "slurmd", "node down", "scancel", "reboot")

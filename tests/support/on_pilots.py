@@ -1,5 +1,6 @@
 """A service that holds the nodes of a test's own Slurm, with the local runner on them."""
 
+import contextlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,8 +46,17 @@ class Piloted(RealCluster):
         try:
             until(is_held, "the nodes to be held")
         except AssertionError as error:
-            told = f"{error}\n{self.nodes()}\n{self.slurm.standing()}"
+            told = f"{error}\n{self.nodes()}\n{self.slurm.standing()}\n{self.last_words()}"
             raise AssertionError(told) from None
+
+    def last_words(self) -> str:
+        """Return what the service and its pilots logged last: for failures."""
+        logs = (self.state / "service.log", *sorted(self.state.glob("pilot/nodes/*/pilot.log")))
+        return "\n".join(
+            f"{log.relative_to(self.state)}: {log.read_text(errors='replace')[-2000:]}"
+            for log in logs
+            if log.exists()
+        )
 
     def pilots(self) -> dict[str, str]:
         """Return the numbers of what holds nodes, by node."""
@@ -77,6 +87,22 @@ def processes(text: str) -> list[int]:
     return [
         int(row[0]) for row in rows if len(row) == 3 and text in row[2] and row[1][0] != "Z"
     ]
+
+
+def runners(folder: Path) -> list[int]:
+    """Return the runners of nodes whose folders are below this one.
+
+    Other tests of the same run have runners of their own on this machine.
+    """
+    found: list[int] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes()
+                is_runner = b"pilot.agent" in words and b"pilot.fence" not in words
+                if is_runner and f"{folder}/".encode() in words:
+                    found.append(int(entry.name))
+    return found
 
 
 def groups(state: Path) -> list[str]:

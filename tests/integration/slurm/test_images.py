@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.slurm.test_own_disks import a_folder as a_folder_of
 from tests.support.cluster import RealCluster, until
-from tests.support.on_pilots import Piloted, processes
+from tests.support.on_pilots import Piloted, runners
 from tests.support.registry import (
     PASSWORD,
     USERS,
@@ -273,10 +273,8 @@ def test_a_runner_that_is_killed_while_an_image_comes_costs_an_attempt(
     scripted.pause.clear()
     job = cluster.submitted(f"{scripted.host}/slow:1", "cat /etc/system", "ann")
     until(lambda: blob_asked(scripted), "a layer to come")
-    for pid in processes("allotment.backends.pilot.agent import"):
-        words = Path(f"/proc/{pid}/cmdline").read_text()
-        if str(cluster.disk) in words and "pilot.fence" not in words:
-            os.kill(pid, signal.SIGKILL)
+    for pid in runners(cluster.disk):
+        os.kill(pid, signal.SIGKILL)
     scripted.pause.set()
     cluster.wait_for(job, "succeeded", "failed")
     first, *rest = cluster.job(job)["attempts"]

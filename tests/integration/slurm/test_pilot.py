@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import until
-from tests.support.on_pilots import NODES, Piloted, gated, groups, processes
+from tests.support.on_pilots import NODES, Piloted, gated, groups, processes, runners
 from tests.support.on_slurm import a_shared_folder, shell
 from tests.support.slurm import TOOLS, Slurm, a_slurm
 
@@ -150,19 +150,12 @@ def test_a_frozen_task_dies_with_its_pilot(cluster: Piloted) -> None:
     cluster.allot("cancel", str(job))
 
 
-def agents() -> list[int]:
-    """Return the pids of the runners on nodes."""
-    found = processes("allotment.backends.pilot.agent")
-    names = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in found}
-    return [pid for pid, name in names.items() if name not in ("allot-pilot", "allot-fence")]
-
-
 def test_jobs_whose_runner_is_silent_are_shown_as_not_known(cluster: Piloted) -> None:
     job = cluster.submit(shell("sleep 1000"))
     cluster.wait_for(job, "running")
     (node,) = cluster.job(job)["row"]["nodes"]
     cluster.kill()
-    stopped = agents()
+    stopped = runners(cluster.state)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -185,7 +178,7 @@ def test_a_killed_agent_comes_back_and_its_tasks_never_stopped(
 ) -> None:
     job = cluster.submit(shell(f"{gated(folder / 'go')}; echo whole"))
     cluster.wait_for(job, "running")
-    for pid in agents():
+    for pid in runners(cluster.state):
         os.kill(pid, signal.SIGKILL)
     (folder / "go").touch()
     cluster.wait_for(job, "succeeded")

@@ -9,7 +9,6 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,7 +16,7 @@ import pytest
 from allotment.backends.local.runner import procfs
 from allotment.backends.pilot import messages as m
 from tests.support.cluster import until
-from tests.support.on_pilots import OfAUser, Piloted, groups, processes
+from tests.support.on_pilots import OfAUser, Piloted, groups, processes, runners
 from tests.support.on_slurm import a_shared_folder, shell
 from tests.support.slurm import TOOLS, Slurm
 
@@ -229,10 +228,8 @@ def test_a_crowd_that_says_nothing_keeps_no_runner_out(cluster: Piloted) -> None
     try:
         until(lambda: any(map(is_hung_up, crowd)), "the first to be pushed out")
         assert not is_hung_up(crowd[-1])
-        for pid in processes("allotment.backends.pilot.agent"):
-            name = Path(f"/proc/{pid}/comm").read_text().strip()
-            if name not in ("allot-pilot", "allot-fence"):
-                os.kill(pid, 9)  # So that it dials again.
+        for pid in runners(cluster.state):
+            os.kill(pid, 9)  # So that it dials again.
         job = cluster.submit(shell("echo fine", count=2, resources={"gpu": 4}))
         cluster.wait_for(job, "succeeded")
     finally:

@@ -24,7 +24,7 @@ from allotment.backends.pilot.fence import LOCK
 from allotment.backends.pilot.fetching import Outputs, fetch_output
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import SPARE, KeptFolder
-from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.link import ANSWER_S, Link
 from allotment.model.cluster import Device, Node
 from allotment.model.diagnosis import Exit, GpuUse, Usage
 from allotment.model.errors import EngineAway
@@ -146,6 +146,22 @@ async def test_what_nobody_can_read_is_no_answer(told: object) -> None:
     async with a_link(lambda op: told) as link:
         with pytest.raises(EngineAway):
             await asking.observe(link, [OWN])
+
+
+@run
+async def test_no_answer_is_awaited_once_a_runner_is_gone() -> None:
+    async with asyncio.timeout(ANSWER_S / 2):
+        ours, theirs = socket.socketpair()
+        link = Link(HELLO, *await asyncio.open_connection(sock=ours), lambda report: None)
+        listening = asyncio.create_task(link.listen())
+        asked = asyncio.create_task(link.call(m.Ping()))
+        await asyncio.sleep(0)
+        theirs.close()
+        for _ in range(2):  # What was asked before, and what is asked after.
+            with pytest.raises(EngineAway, match="hung up"):
+                await asked
+            await listening
+            asked = asyncio.create_task(link.call(m.Ping()))
 
 
 @pytest.mark.parametrize(

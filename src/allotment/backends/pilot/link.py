@@ -51,6 +51,7 @@ class Link:
         self._hear = hear
         self._next = 0
         self._open: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._is_over = False
 
     @property
     def is_on_this_machine(self) -> bool:
@@ -65,6 +66,8 @@ class Link:
         Raises BackendError where it is refused, and EngineAway where no answer comes: then it
         is unknown whether it was carried out.
         """
+        if self._is_over:
+            raise self._away("hung up")  # What is written now goes nowhere, without a word.
         self._next += 1
         number = self._next
         answer = asyncio.get_running_loop().create_future()
@@ -96,9 +99,6 @@ class Link:
         finally:
             pinging.cancel()
             self.hang_up()
-            for answer in self._open.values():
-                if not answer.done():
-                    answer.set_exception(self._away("hung up"))
 
     def _take(self, message: FromAgent) -> None:
         match message:
@@ -120,8 +120,12 @@ class Link:
                 await self.call(Ping())
 
     def hang_up(self) -> None:
-        """Close the connection: `listen` ends."""
-        self._writer.close()
+        """Close the connection: `listen` ends, and nothing waits for an answer any more."""
+        self._is_over = True
+        self._writer.transport.abort()  # One that is silent would not take part in an end.
+        for answer in self._open.values():
+            if not answer.done():
+                answer.set_exception(self._away("hung up"))
 
     def distrusted(self, how: str) -> EngineAway:
         """Hang up on a runner that says what cannot be; return the error to raise."""
