@@ -347,8 +347,12 @@ class Chaos:
 def is_live(pod: Tree) -> bool:
     """Whether a pod is ours or for us, and not over."""
     is_there = pod["metadata"]["namespace"] in (NAMESPACE, HERE)
-    is_over = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
-    return is_there and not is_over and "deletionTimestamp" not in pod["metadata"]
+    return is_there and not is_over(pod) and "deletionTimestamp" not in pod["metadata"]
+
+
+def is_over(pod: Tree) -> bool:
+    """Whether all of a pod has ended."""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
 @contextlib.contextmanager
@@ -438,7 +442,8 @@ def play(
                 thread.join()
         for service in services:
             until(partial(all_ended, kubernetes, service), "jobs to end", DRAINED_S)
-        until(lambda: all_done(kubernetes), "the Jobs of others to be done", DRAINED_S)
+        with told_of_jobs(kubernetes, services[0]):
+            until(lambda: all_done(kubernetes), "the Jobs of others to be done", DRAINED_S)
         for service, load in zip(services, loads, strict=True):
             until(lambda s=service, x=load: ended(s) >= {*x.accepted}, "the log to have it")
     finally:
@@ -468,9 +473,45 @@ def all_done(kubernetes: Kubernetes) -> bool:
     """Whether every Job of others is complete."""
     kubernetes.revive()
     with contextlib.suppress(OSError, HTTPException):
-        found = kubernetes.ask("GET", f"/apis/batch/v1/namespaces/{HERE}/jobs")["items"]
-        return all(job["status"].get("succeeded") == 1 for job in found)
+        return not undone(kubernetes)
     return False
+
+
+def undone(kubernetes: Kubernetes) -> list[Tree]:
+    """Return the Jobs of others that are not complete. Raises OSError, HTTPException."""
+    found = kubernetes.ask("GET", f"/apis/batch/v1/namespaces/{HERE}/jobs")["items"]
+    return [
+        job
+        for job in found
+        if not any(
+            each["type"] == "Complete" and each["status"] == "True"
+            for each in job["status"].get("conditions", ())
+        )
+    ]
+
+
+@contextlib.contextmanager
+def told_of_jobs(kubernetes: Kubernetes, service: OnCluster) -> Iterator[None]:
+    """Add to a failure what may explain it: how Jobs and their pods stand, what the service
+    that places them knows of them, and what the controllers said."""
+    try:
+        yield
+    except AssertionError as error:
+        pods = kubernetes.ask("GET", f"/api/v1/namespaces/{HERE}/pods")["items"]
+        told = [
+            *(f"Job {job['metadata']['name']}: {job['status']}" for job in undone(kubernetes)),
+            *(
+                f"pod {pod['metadata']['name']} on {pod['spec'].get('nodeName')}, "
+                f"{pod['metadata'].get('annotations')}: {pod['status']}"
+                for pod in pods
+                if not is_over(pod)
+            ),
+            *(f"here {row}" for row in unended(service, 100)),
+            *(f"{name} runs" for name in sorted(kubernetes.running)),
+            kubernetes.said_by("controllers")[-6000:],
+            (service.state / "service.log").read_text(errors="replace")[-3000:],
+        ]
+        raise AssertionError("\n".join((str(error), *told))) from None
 
 
 def nothing_is_left(kubernetes: Kubernetes, services: list[OnCluster]) -> None:

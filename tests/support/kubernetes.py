@@ -42,6 +42,8 @@ GPUS = 4
 SILENT_S = 12
 """After which a node whose kubelet does not report is called so."""
 GRACE_S = 5
+WITHOUT_JOBS = 'Skipping "job"'
+"""What kube-controller-manager logs that found no Jobs as it began."""
 START_S = 4 * PATIENCE_S
 """How long an API server or a kubelet may take to be ready, on a busy machine."""
 
@@ -125,6 +127,8 @@ class Kubernetes:
         self._etcd, self._peer, self._api = (next(self._ports) for _ in range(3))
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._commands: dict[str, Sequence[str | Path]] = {}
+        self._logged: dict[str, int] = {}
+        """How long a daemon's log was when it was started last."""
 
     # ── asking ──────────────────────────────────────────────────────────────────────────
 
@@ -201,6 +205,12 @@ class Kubernetes:
         return "\n".join(
             f"{log.name}: {log.read_text(errors='replace')[-600:]}" for log in logs
         )
+
+    def said_by(self, name: str) -> str:
+        """Return what a daemon has logged since it was started last."""
+        with (self.folder / f"{name}.log").open("rb") as log:
+            log.seek(self._logged[name])
+            return log.read().decode(errors="replace")
 
     # ── starting ────────────────────────────────────────────────────────────────────────
 
@@ -355,10 +365,22 @@ class Kubernetes:
 
     def revive(self) -> None:
         """Start again what has ended by itself, as systemd would: controllers do, for want of
-        an API server."""
+        an API server.
+
+        And controllers that came up without Jobs, as an administrator would: an API server
+        that ends while it tells them what kinds it has makes them do without the rest, until
+        they are started anew (`GetAvailableResources` of 1.20 logs its error, and goes on).
+        """
+        if self.has_no_jobs():
+            self.kill("controllers")
+            self.again("controllers")
         for name, process in list(self._running.items()):
             if process.poll() is not None:
                 self.again(name)
+
+    def has_no_jobs(self) -> bool:
+        """Whether the controllers that run began without the one that looks after Jobs."""
+        return "controllers" in self._running and WITHOUT_JOBS in self.said_by("controllers")
 
     def compact(self) -> None:
         """Have etcd forget all but the newest state: nothing that changed before is told to a
@@ -407,6 +429,7 @@ class Kubernetes:
         self._commands[name] = words
         path = os.environ.get("PATH", "")
         with (self.folder / f"{name}.log").open("ab") as log:
+            self._logged[name] = log.tell()
             process = subprocess.Popen(
                 [str(word) for word in words], stdout=out or log, stderr=log,
                 stdin=subprocess.DEVNULL, start_new_session=True,

@@ -257,8 +257,10 @@ def test_pods_of_an_operator_wait_for_what_their_pod_group_says(cluster: Foreign
     label = {"scheduling.x-k8s.io/pod-group": "mpi"}
     cluster.make("mpi-launcher", "sleep 2", 0, labels=label)
     cluster.make("mpi-worker-0", "sleep 1000", 3, labels=label)
-    said = cluster.waits_for("mpi-launcher", "GangUnknown")
-    assert "there is no podgroups mpi" in said
+    until(  # First it is said that it is looked for.
+        lambda: "there is no podgroups mpi" in cluster.waits_for("mpi-launcher", "GangUnknown"),
+        "it to be said what there is not",
+    )
     group = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",
         "metadata": {"name": "mpi", "namespace": HERE}, "spec": {"minMember": 3},
@@ -300,8 +302,9 @@ def test_the_pods_of_a_job_set_are_one_gang(cluster: Foreign) -> None:
     }  # fmt: skip
     until(lambda: _made(cluster, the_set), "the kind of job sets to be there")
     cluster.kubernetes.apply(a_child(0, 1))
-    until(lambda: len(cluster.there()) == 1, "the leader's pod")
-    (leader,) = cluster.there()
+    own = ("pods", "-n", HERE, "-l", "job-name=ring-leader-0")
+    until(lambda: bool(cluster.kubernetes.get(*own)["items"]), "the leader's pod")
+    (leader,) = cluster.kubernetes.get(*own)["items"]
     said = cluster.waits_for(leader["metadata"]["name"], "GangIncomplete")
     assert "has 1 of its 3 pods" in said
     cluster.kubernetes.apply(a_child(1, 2))
