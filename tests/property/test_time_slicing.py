@@ -116,6 +116,27 @@ def test_gangs_on_the_same_devices_run_in_proportion_to_their_weights(
             assert ahead <= ROUND * order.pace[one - 1], "it ran before its turn"
 
 
+@given(
+    weights=st.lists(st.integers(1, 4), min_size=2, max_size=3),
+    devices=st.sampled_from([1, 2, 4]),
+    rounds=st.lists(st.integers(5, 20), min_size=3, max_size=3),
+)
+def test_slices_are_dealt_in_proportion_to_the_weights_of_jobs(
+    weights: list[int], devices: int, rounds: list[int]
+) -> None:
+    jobs = [
+        replace(a_gang(n, 0, devices, rounds[n] * 45), weight=weight)
+        for n, weight in enumerate(weights)
+    ]
+    run = Sliced(jobs, f"1x{devices}", "round_robin")
+    assert run.happened[e.JobSucceeded] == run.happened[e.AttemptPlaced] == len(jobs)
+    for had in run.had:
+        for one, other in permutations(had, 2):
+            mine, theirs = weights[one - 1], weights[other - 1]
+            ahead = had[one] * theirs - had[other] * mine
+            assert ahead <= ROUND * mine * theirs, "it is ahead by more than its own turn"
+
+
 # ── whatever comes ──────────────────────────────────────────────────────────────────────
 
 JOBS = st.lists(

@@ -98,6 +98,9 @@ class JobBuilder:
     def priority(self, priority: int) -> Self:
         return self._with(priority=priority)
 
+    def weight(self, weight: int) -> Self:
+        return self._with(weight=weight)
+
     def held_on_failure(self, ms: int) -> Self:
         return self._with(hold_on_failure_ms=ms)
 

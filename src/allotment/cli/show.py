@@ -110,8 +110,9 @@ def _saved(job: JobView) -> list[str]:
 
 def _summary(job: JobView, now: int) -> list[str]:
     row = job.row
+    weight = f", weight {row.weight}" if row.weight > 1 else ""
     lines = [
-        _fact("tenant", f"{row.tenant}, queue {row.queue}, priority {row.priority}"),
+        _fact("tenant", f"{row.tenant}, queue {row.queue}, priority {row.priority}{weight}"),
         _fact("user", row.user),
         _fact("asks for", f"{count(row.tasks, 'task')}: {show_resources(row.total)}"),
         _fact("times", _times(job, now)),

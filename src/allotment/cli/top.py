@@ -32,6 +32,7 @@ COLUMNS = (
     Column("LEFT", rank=1, right=True),
     Column("RAN", rank=5, right=True),
 )
+TURN = Column("TURN", rank=1, right=True)
 
 
 class By(StrEnum):
@@ -59,7 +60,8 @@ def top(  # noqa: PLR0913 - one argument an option
 
     CPU and MEMORY are written as used/allowed. GPU is how busy the devices of the task are,
     where their driver can be asked. STEP, STEPS/H and LEFT are the progress that the job
-    reports; without it STEP and STEPS/H come from its checkpoints. The page is
+    reports; without it STEP and STEPS/H come from its checkpoints. Where jobs take turns, TURN
+    is how much of its turn a job has left, or `over` once others may have theirs. The page is
     drawn again every 2 s until Ctrl-C; a file gets it once.
 
     Examples:
@@ -110,7 +112,10 @@ def _draw(tasks: Sequence[LiveTask], by: By) -> None:
         f"{clock}  {count(len(tasks), 'task')} running: {cpus} CPUs at work, {memory} in memory"
     )
     ordered = sorted(tasks, key=lambda task: (FIRST[by](task), task.job, task.task))
-    if tasks:
+    if any(task.turn_left_ms is not None for task in tasks):
+        rows = [(*as_row(task), _turn(task)) for task in ordered]
+        print_table((*COLUMNS, TURN), rows)
+    elif tasks:
         print_table(COLUMNS, [as_row(task) for task in ordered])
 
 
@@ -133,6 +138,12 @@ def as_row(task: LiveTask) -> tuple[str, ...]:
         NOTHING_THERE if task.left_ms is None else show_span(task.left_ms),
         show_span(task.ran_ms),
     )
+
+
+def _turn(task: LiveTask) -> str:
+    if task.turn_left_ms is None:
+        return NOTHING_THERE
+    return show_span(task.turn_left_ms) if task.turn_left_ms else "over"
 
 
 def _step(task: LiveTask) -> str:

@@ -39,6 +39,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """The run time that is predicted where none was promised; -1 where nothing is known."""
     switch_ms: Millis = Millis(0)
     """How long it took from being placed to running, in its present attempt."""
+    weight: int = 1
+    """How many time slices its turn is long, in a queue that has them."""
 
     @property
     def runs(self) -> bool:

@@ -1,6 +1,7 @@
 """Time slices: for how long the gangs of a queue run before others of it may have their turn.
 
-Whole gangs take turns, those of one queue among themselves. A gang that was suspended costs
+Whole gangs take turns, those of one queue among themselves. The turn of one is as many slices
+long as its weight: weighted round-robin. A gang that was suspended costs
 next to nothing to switch to. One that starts anew from a checkpoint costs what it takes to
 start, so it runs for fifty times as long as that, and is sent away only if it has saved.
 """
@@ -52,9 +53,8 @@ def slice_end(slices: Slices, gang: Gang) -> Instant | None:
     slice_ms = slices.get(line_of(standing.shape))
     if slice_ms is None or gang.suspended or not standing.runs or standing.since is None:
         return None
-    if not may_pause(gang):
-        slice_ms = max(slice_ms, SWITCHES * standing.switch_ms)
-    return Instant(standing.since + slice_ms)
+    least_ms = 0 if may_pause(gang) else SWITCHES * standing.switch_ms
+    return Instant(standing.since + max(standing.weight * slice_ms, least_ms))
 
 
 def may_pause(gang: Gang) -> bool:

@@ -65,7 +65,8 @@ def _packed(state: State) -> list[str]:
         elif mine.attempts[-1].slots != theirs.attempts[-1].slots:
             wrong.append(f"job {job} runs beside job {other}, which is elsewhere")
         lines = {line_of(gangs[each].standing.shape) for each in (job, other) if each in gangs}
-        if mine.spec.priority != theirs.spec.priority or len(lines) > 1:
+        ranks = {(each.spec.priority, each.spec.weight) for each in (mine, theirs)}
+        if len(ranks) > 1 or len(lines) > 1:
             wrong.append(f"job {job} runs beside job {other}, which is no peer of it")
         for slot, need in zip(mine.attempts[-1].slots, gangs[job].needs, strict=True):
             cpu[slot.node] += need.cpu_milli

@@ -211,7 +211,11 @@ def check(state: State, spec: JobSpec, actor: Actor) -> tuple[str, ...]:
         )
     if spec.depends_on:
         _check_dependencies(state, spec)
-    return check_fit(state, spec, tenant, actor)
+    warnings = check_fit(state, spec, tenant, actor)
+    if spec.weight > 1 and (spec.tenant, spec.queue) not in state.cluster.slices:
+        message = f"Its weight has no effect: queue {spec.queue} has no time slices."
+        return (*warnings, message)
+    return warnings
 
 
 def _check_dependencies(state: State, spec: JobSpec) -> None:

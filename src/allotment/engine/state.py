@@ -716,6 +716,7 @@ class State:
             None if spec.deadline_ms == NEVER else Instant(job.submitted_at + spec.deadline_ms),
             self._predicted_ms(job, served) if self.foretelling.on else Millis(-1),
             switch_of(attempt) if attempt is not None else Millis(0),
+            spec.weight,
         )
         return self._within_reservations(standing, job) if self.reservations else standing
 

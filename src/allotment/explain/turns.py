@@ -31,16 +31,25 @@ def next_turn(cluster: Cluster, gang: Gang, now: Instant) -> Blocked | None:
         return None
     waited = (-gang.priority, gang.suspended_at or now, gang.id)
     before = sum(
-        (-other.priority, other.suspended_at or now, other.id) < waited
+        other.standing.weight
         for other in there
-        if other.suspended and other.wants_resume
+        if other.suspended
+        and other.wants_resume
+        and (-other.priority, other.suspended_at or now, other.id) < waited
     )
     last = max(now if end is None else max(now, end) for end in ends)
     at = Instant(last + before * slice_ms)
-    names = listed([f"job {other}" for other in sorted(each.id for each in holders)])
+    weighs = any(each.standing.weight > 1 for each in there) or gang.standing.weight > 1
+    times = f", times their weight (its own: {gang.standing.weight})" if weighs else ""
+    named = sorted(holders, key=lambda each: each.id)
+    names = listed([f"job {each.id}{_weight(each) if weighs else ''}" for each in named])
     return Blocked(
         Reason.RESUMING,
-        f"It is suspended: the jobs of queue {line[1]} take turns of {show_millis(slice_ms)}, "
-        f"and it is the turn of {names} on its devices. It runs again in about "
+        f"It is suspended: the jobs of queue {line[1]} take turns of {show_millis(slice_ms)}"
+        f"{times}, and it is the turn of {names} on its devices. It runs again in about "
         f"{show_millis(max(0, at - now))}.",
     )
+
+
+def _weight(gang: Gang) -> str:
+    return f" (weight {gang.standing.weight})"

@@ -14,6 +14,8 @@ from allotment.model.quantity import MIB, NOTHING, SECOND, Millis, Resources
 NEVER: Millis = Millis(-1)
 """A time limit that never strikes."""
 
+MOST_WEIGHT = 10
+"""Of a job among those with which it takes turns."""
 WITHHELD = "***"
 """Stands for a secret that is not shown, or not there. No secret may be this."""
 
@@ -313,6 +315,8 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The datasets that it uses, each mounted at a path of its own."""
     save: str = ""
     """The dataset of which its outputs become a version, once it succeeded; '' for none."""
+    weight: int = 1
+    """How many time slices its turn is long, in a queue that has them: 1 to `MOST_WEIGHT`."""
 
     @property
     def family(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from allotment.core.slices import slice_end
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model.engines import Ability
@@ -88,6 +89,9 @@ class LiveUse:
     def _tasks(self, job: JobRecord, look: Look, at: Instant) -> Iterable[LiveTask]:
         attempt = job.attempts[-1]
         told = self._told(job) or self._saved(job)
+        gang = self._state.cluster.gangs.get(job.id)
+        end = slice_end(self._state.cluster.slices, gang) if gang is not None else None
+        turn = None if end is None else max(0, end - at)
         done = min(1000, told.step * 1000 // told.total) if told.total else 0
         if not done and job.checkpoint is not None:
             done = job.checkpoint.progress_milli
@@ -103,6 +107,7 @@ class LiveUse:
                 use.processes if use else 0,
                 tuple(d for d in look.devices.get(slot.node, ()) if d.index in slot.devices),
                 told.step, told.steps_per_hour, done, told.total, told.left_ms,
+                turn,
             )  # fmt: skip
 
     def _saved(self, job: JobRecord) -> ProgressView:

@@ -40,3 +40,5 @@ class LiveTask(msgspec.Struct, frozen=True):
     """How many steps there are; 0 where it did not say."""
     left_ms: int | None = None
     """How long it still takes at that rate; None where that is not known."""
+    turn_left_ms: int | None = None
+    """How much is left of its turn; 0 once others may have theirs, None in other queues."""

@@ -24,7 +24,7 @@ HIDDEN = "***"
 OF_JOB = (
     "name", "tenant", "queue", "priority", "retry", "max_run_ms", "max_queue_ms", "depends_on",
     "hold_on_failure_ms", "preemptible", "within", "prefer", "dialect", "pin",
-    "opportunistic", "deadline_ms", "on_eviction", "labels", "engine", "mpi",
+    "opportunistic", "deadline_ms", "on_eviction", "labels", "engine", "mpi", "weight",
 )  # fmt: skip
 OF_ROLE = (
     "name", "count", "resources", "gpu_types", "arch", "retry", "completion", "group",

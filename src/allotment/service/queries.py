@@ -47,6 +47,7 @@ def job_row(
         user=job.owner.user,
         state=job.state,
         priority=job.spec.priority,
+        weight=job.spec.weight,
         tasks=tasks,
         total=total_of(sized(shape_of(job.spec), tasks)),
         attempt=len(job.attempts),

@@ -65,6 +65,8 @@ class JobRow(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     unheard: Silence | None = None
     """Its engine does not answer now: what is said of it is what was heard last."""
+    weight: int = 1
+    """How many time slices its turn is long, in a queue that has them."""
 
 
 class TaskView(msgspec.Struct, frozen=True):

@@ -64,6 +64,7 @@ def closed(job: Job, submit_ms: int, since_ms: int) -> tuple[TraceJob, JobOutcom
         name=spec.name,
         gpu_types=types,
         priority=spec.priority,
+        weight=spec.weight,
         preemptible=spec.preemptible,
         limit_ms=Millis(0) if spec.max_run_ms == NEVER else spec.max_run_ms,
         ending=job.ending,

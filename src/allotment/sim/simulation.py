@@ -228,6 +228,7 @@ class Simulation:
             tenant=ALL if self._scenario.owners is None else job.tenant,
             roles=self._roles_of(job, place),
             priority=job.priority if self._keeps_priorities else Priority.LOWEST,
+            weight=job.weight,
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
             preemptible=job.preemptible,

@@ -44,6 +44,8 @@ class TraceJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     model: str = ""
     """What it trains, for speeds by device type."""
     priority: int = 100
+    weight: int = 1
+    """How many time slices its turn is long, where jobs take turns."""
     preemptible: bool = True
     limit_ms: Millis = Millis(0)
     """The run time its user promised not to exceed; 0 when there was no such promise."""

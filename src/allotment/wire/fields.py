@@ -8,7 +8,7 @@ from pydantic import PlainValidator
 
 from allotment.model.data_use import reference_of
 from allotment.model.quantity import HOUR, Millis
-from allotment.model.spec import Arch, Dialect, EndKind, GiveWay, Mpi
+from allotment.model.spec import MOST_WEIGHT, Arch, Dialect, EndKind, GiveWay, Mpi
 from allotment.rights.mount_points import trouble_of
 from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
@@ -219,6 +219,13 @@ Word = Annotated[str, PlainValidator(words.read_word, json_schema_input_type=str
 SecretText = Annotated[str, PlainValidator(words.read_secret, json_schema_input_type=str)]
 PriorityWord = Annotated[
     int, PlainValidator(words.read_priority, json_schema_input_type=int | str)
+]
+Weight = Annotated[
+    int,
+    PlainValidator(
+        lambda value: amounts.read_whole(value, 1, MOST_WEIGHT),
+        json_schema_input_type=int,
+    ),
 ]
 SignalWord = Annotated[str, PlainValidator(words.read_signal, json_schema_input_type=str)]
 Keep = Annotated[int, PlainValidator(read_keep, json_schema_input_type=int)]

@@ -285,6 +285,7 @@ def _spec(shape: JobShape, secrets: tuple[tuple[str, str], ...]) -> JobSpec:
         roles=tuple(_role(name, role, shape.mpi) for name, role in _roles(shape).items()),
         queue=shape.queue,
         priority=shape.priority,
+        weight=shape.weight,
         image=shape.image,
         env=tuple(shape.env.items()),
         secrets=secrets,

@@ -65,6 +65,7 @@ from allotment.wire.fields import (
     TimeLimit,
     Truth,
     Variable,
+    Weight,
     Word,
 )
 from allotment.wire.grids import GridValues
@@ -416,6 +417,7 @@ class JobShape(RoleParts):
     tenant: NameOrNone = ""
     queue: Name = "default"
     priority: PriorityWord = Priority.NORMAL
+    weight: Weight = 1
     image: Line = ""
     env: dict[Variable, EnvValue] = Field(
         default_factory=dict, json_schema_extra=NO_KEYS, examples=["{LR: 0.1}"]

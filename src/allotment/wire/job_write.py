@@ -42,6 +42,7 @@ def job_to_wire(spec: JobSpec, *, redact: bool = True) -> Written:
         "tenant": spec.tenant,
         "queue": spec.queue,
         "priority": spec.priority,
+        **({"weight": spec.weight} if spec.weight > 1 else {}),
         **_unless(image=spec.image, env=dict(spec.env), secrets=secrets),
         "roles": {role.name: _role(role) for role in spec.roles},
         **_unless(data=_data(spec), code=_code(spec), output=spec.output_dir, save=spec.save),

@@ -84,6 +84,36 @@ def test_six_jobs_take_turns_on_four_devices(turns: Turns) -> None:
     assert "borrows now: it is the turn of job" in told
 
 
+def test_two_jobs_share_a_device_in_proportion_to_their_weights(turns: Turns) -> None:
+    cluster = turns.cluster
+    four = {"gpu": 4, "cpu": 0.1, "memory": "64MiB"}
+    heavy, light = (
+        turns.submit(f"w{weight}", 100_000, weight=weight, resources=four) for weight in (2, 1)
+    )
+
+    def ran() -> tuple[int, int]:
+        mine, theirs = (
+            cluster.get(f"/v1/jobs/{job}")["row"]["ran_ms"] for job in (heavy, light)
+        )
+        return mine, theirs
+
+    said: set[str] = set()
+
+    def enough() -> bool:
+        why = cluster.get(f"/v1/jobs/{light}/why")
+        said.add(why["message"] if why is not None else "")
+        return sum(ran()) >= 15_000
+
+    until(enough, "five rounds")
+    mine, theirs = ran()
+    late_ms = 1_500  # What the service is late in ten switches, on a busy machine.
+    assert abs(mine - 2 * theirs) <= 2_000 + late_ms, "by no more than one turn"
+    assert any("times their weight (its own: 1)" in each for each in said)
+    top = cluster.allot("top", "--once").stdout
+    assert "TURN" in top
+    assert "weight 2" in cluster.allot("show", str(heavy)).stdout
+
+
 def test_why_says_when_a_paused_job_runs_again(turns: Turns) -> None:
     cluster = turns.cluster
     jobs = [turns.submit(f"j{n}", 100_000) for n in range(5)]

@@ -416,6 +416,18 @@ def test_one_that_is_less_urgent_is_not_beside_one_that_would_give_no_turn() -> 
     assert "more urgent" in told
 
 
+def test_gangs_of_different_weights_take_turns_and_are_not_packed() -> None:
+    world = Pairs()
+    first = world.started(one())
+    world.tells(first)
+    second = world.submit(one().weight(2))
+    world.later(SLICE)
+    world.runs(second)
+    world.tells(second)
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.RUNNING)
+    assert not world.told(e.Packed), "of its turns one would have two thirds, not half"
+
+
 def test_a_try_that_its_turn_ends_counts_if_it_was_long_enough() -> None:
     world = Pairs()
     first, second = world.a_pair()

@@ -77,6 +77,63 @@ def test_a_gang_gives_way_when_its_slice_is_over_and_not_before() -> None:
     assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.SUSPENDED)
 
 
+def test_a_gang_of_weight_two_has_turns_twice_as_long() -> None:
+    world = SlicedWorld(us())
+    heavy = world.started(one().weight(2))
+    light = world.submit(one())
+    world.later(2 * SLICE - 1)
+    assert world.is_(heavy) is S.RUNNING
+    world.later(1)
+    assert (world.is_(heavy), world.is_(light)) == (S.SUSPENDED, S.STARTING)
+    world.runs(light)
+    why = world.why(heavy).message
+    assert "turns of 1 min 0 s, times their weight (its own: 2)" in why
+    assert f"the turn of job {light} (weight 1)" in why
+    assert "again in about 1 min" in why
+    for _ in range(3):
+        world.later(SLICE)
+        assert (world.is_(heavy), world.is_(light)) == (S.RUNNING, S.SUSPENDED)
+        assert "again in about 2 min" in world.why(light).message
+        world.later(2 * SLICE - 1)
+        assert world.is_(heavy) is S.RUNNING
+        world.later(1)
+        assert (world.is_(heavy), world.is_(light)) == (S.SUSPENDED, S.RUNNING)
+
+
+def test_a_weight_changes_nothing_about_who_is_more_urgent() -> None:
+    world = SlicedWorld(us())
+    first = world.started(one().weight(10))
+    second = world.submit(one().priority(700))
+    world.later(10 * SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.STARTING)
+    world.runs(second)
+    world.later(10 * SLICE)
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.RUNNING)
+
+
+def test_what_starts_anew_has_its_weight_in_slices_too() -> None:
+    world = SlicedWorld(us())
+    first = world.started(too_large_to_stay().weight(2), after_ms=SECOND)
+    world.submit(too_large_to_stay())
+    world.wait(2 * SLICE - 1)
+    world.saves(first)
+    world.cycle()
+    assert world.is_(first) is S.RUNNING
+    world.later(1)
+    assert world.job(first).attempts[-1].stop is not None
+
+
+def test_a_weight_without_slices_is_told_to_have_no_effect() -> None:
+    world = SlicedWorld(us(), a_tenant("them"))
+    told = {
+        tenant: world.job(world.submit(a_job().gpus(1).of(tenant).weight(2))).warnings
+        for tenant in ("us", "them")
+    }
+    no_effect = "Its weight has no effect: queue default has no time slices."
+    assert no_effect not in told["us"]
+    assert no_effect in told["them"]
+
+
 def test_nobody_gives_way_while_nobody_waits() -> None:
     world = SlicedWorld(us())
     first = world.started(one())

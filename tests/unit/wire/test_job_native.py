@@ -143,6 +143,22 @@ def test_a_key_without_a_value_is_a_key_left_out() -> None:
     assert read("name: a\ncommand: x\nenv:\nretry: ~\nimage:\n") == read("name: a\ncommand: x")
 
 
+@pytest.mark.parametrize(
+    ("weight", "says"),
+    [
+        ("0", "must be at least 1, not 0"),
+        ("11", "11 is more than the 10 that are accepted"),
+        ("1.5", "must be a whole number, not 1.5"),
+        ("heavy", "must be a whole number, not 'heavy'"),
+        ("true", "must be a whole number, not true"),
+    ],
+)
+def test_a_weight_is_a_few_whole_slices(weight: str, says: str) -> None:
+    (problem,) = problems(f"name: a\ncommand: x\nweight: {weight}")
+    assert problem.startswith(f"line 3: weight: {says}")
+    assert read("name: a\ncommand: x\nweight: 10").spec.weight == 10
+
+
 def test_everything_wrong_is_said_at_once_with_its_line() -> None:
     text = """\
 name: ../etc

@@ -64,6 +64,7 @@ def test_changes_are_made_where_they_point() -> None:
             "roles.ps.x.ports.0.count=3",
             "roles.main.completion.min_failed=2",
             "priority=high",
+            "weight=3",
             "env.LR=0.10",
             "env.EMPTY=",
             "secrets.S=007",
@@ -81,6 +82,7 @@ def test_changes_are_made_where_they_point() -> None:
     assert changed.env == (("LR", "0.10"), ("EMPTY", ""))
     assert changed.secrets == (("S", "007"),)
     assert (changed.name, changed.image, changed.priority) == ("x", "12", 500)
+    assert changed.weight == 3
     assert changed.max_run_ms == 7_200_000
     assert [item.job for item in changed.depends_on] == [1, 2]
 
@@ -150,7 +152,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "checkpoint", "depends_on", "array", "hold_on_failure_ms", "preemptible", "within",
         "prefer", "dialect", "pin", "opportunistic", "deadline_ms", "on_eviction", "labels",
         "batch", "engine", "mpi", "offered", "code",
-        "environment", "data", "save",
+        "environment", "data", "save", "weight",
     )  # fmt: skip
     assert TaskRole.__struct_fields__ == (
         "name", "count", "command", "resources", "gpu_types", "arch", "ports", "retry",

@@ -1,12 +1,13 @@
 """Time slices: the gangs of a queue take turns on its devices, each for so long.
 
 Rule: when a job of the queue waits and no place is free, gangs of the same queue that have
-had their slice give way, those of the lowest priority first, then whichever has run longest;
-no gang gives way to a less urgent job. A gang is suspended where what it keeps (memory, that
-of devices too) leaves room for the other, and comes back to its own devices; else it is sent
-away if it saved a checkpoint in this stint, and waits again; else it is left alone. The first
-in line that could have its turn once others have had theirs is not passed: what gives way by
-then is kept for it. Where a queue packs, two gangs may also run at once (`packing.py`).
+had their turn (as many slices as their weight) give way, those of the lowest priority first,
+then whichever has run longest; no gang gives way to a less urgent job. A gang is suspended
+where what it keeps (memory, that of devices too) leaves room for the other, and comes back to
+its own devices; else it is sent away if it saved a checkpoint in this stint, and waits again;
+else it is left alone. The first in line that could have its turn once others have had theirs
+is not passed: what gives way by then is kept for it. Where a queue packs, two gangs may also
+run at once (`packing.py`).
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.1 (suspend-resume, quantum of a minute).
 

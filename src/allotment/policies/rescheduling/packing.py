@@ -8,8 +8,9 @@ pair that cannot gain by how busy these were is left to its turns. So is one tha
 did not gain, or did not tell enough.
 One gang at most goes beside another, within the caps of its user and queue, and only while
 nobody holds the CPUs that it asks for. Both are of one priority: by turns, a gang gives way to
-none that is less urgent. Where more than two take turns, two that gain go beside each other
-alone: else one could be in the way of each of the others at its turn, and they in nobody's.
+none that is less urgent; and of one weight: else turns would not give each a half. Where more
+than two take turns, two that gain go beside each other alone: else one could be in the way of
+each of the others at its turn, and they in nobody's.
 What the two do at once is compared with their turns (`engine/packing.py`).
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.3: packing under overload, by utilisation
@@ -96,7 +97,8 @@ def _packings(
 def _suits(gang: Gang, other: Gang, there: Sequence[Gang]) -> bool:
     """Whether two gangs may gain by running at once, as far as is known."""
     one, two = gang.gauge, other.gauge
-    if gang is other or gang.priority != other.priority:
+    alike = gang.standing.weight == other.standing.weight and gang.priority == other.priority
+    if gang is other or not alike:
         return False
     if line_of(gang.standing.shape) != line_of(other.standing.shape):
         return False
