@@ -15,7 +15,7 @@ from allotment.building.dockerfile import Dockerfile, read
 from allotment.cli.eta import eta_lines
 from allotment.cli.options import AsJson, StateFolder, complete_tenant
 from allotment.cli.output import Failed, say, say_json
-from allotment.cli.run import LONGEST_NAME, environment, given_parts, see_through
+from allotment.cli.run import LONGEST_NAME, environment, given_parts, level_of, see_through
 from allotment.cli.words import count
 from allotment.client import Client, Refused
 from allotment.model.quantity import show_bytes
@@ -234,8 +234,7 @@ def _limits(cpus: str, memory: str, time: str) -> dict[str, object]:
 
 
 def _of(tenant: str, queue: str, priority: str) -> dict[str, object]:
-    level = int(priority) if priority.isdecimal() else priority
-    return given_parts(tenant=tenant, queue=queue, priority=level)
+    return given_parts(tenant=tenant, queue=queue) | level_of(priority)
 
 
 def _job(

@@ -201,7 +201,6 @@ def run(  # noqa: PLR0913 - one argument an option
         resources=given_parts(gpu=gpus, cpu=cpus, memory=memory),
         rest=given_parts(
             image=image, tenant=tenant, queue=queue, max_run_time=time,
-            priority=int(priority) if priority.isdecimal() else priority,
             output=str(output.absolute()) if output else "",
             data=data_of(data or []),
             save=save,
@@ -209,6 +208,7 @@ def run(  # noqa: PLR0913 - one argument an option
             mpi=mpi, retry=retry,
             checkpoint=checkpoint_of(checkpoint), hold_on_failure=hold_on_failure,
         )
+        | level_of(priority)
         | environment_of(requirements, python)
         | ({"labels": labels_of(labels)} if labels else {})
         | ({"grid": grid_of(grid)} if grid else {}),
@@ -270,6 +270,13 @@ def _mute(text: str) -> None: ...
 def given_parts(**parts: object) -> dict[str, object]:
     """Return the parts of a job that were said."""
     return {key: part for key, part in parts.items() if part}
+
+
+def level_of(priority: str) -> dict[str, object]:
+    """Return the priority of a job where one was said; 0 is one, too."""
+    if not priority:
+        return {}
+    return {"priority": int(priority) if priority.isdecimal() else priority}
 
 
 OPTIONS = {

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from allotment.cli.output import Failed
-from allotment.cli.run import checkpoint_of, environment, job_of, name_of, secrets_of
+from allotment.cli.run import (
+    checkpoint_of,
+    environment,
+    job_of,
+    level_of,
+    name_of,
+    secrets_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +58,12 @@ def test_only_what_is_needed_of_the_environment_is_passed_on() -> None:
     assert environment(here, ["X", "Y=2=3"]) == {"PATH": "/bin", "X": "1", "Y": "2=3"}
     with pytest.raises(Failed, match="--env Z"):
         environment(here, ["Z"])
+
+
+def test_a_priority_of_0_is_said() -> None:
+    assert level_of("0") == {"priority": 0}
+    assert level_of("high") == {"priority": "high"}
+    assert level_of("") == {}
 
 
 # ── secrets and checkpoints ─────────────────────────────────────────────────────────────

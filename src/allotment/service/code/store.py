@@ -106,9 +106,10 @@ class CodeStore:
         `also` are files besides. Raises BadManifest, and Full where its user would have more
         than `most` bytes here.
         """
-        missing = self.shelf(uid).keep_list(data, tuple(also), most)
+        manifest = read(data)
+        missing = self.shelf(uid).keep_list(data, manifest, tuple(also), most)
         if not missing:
-            self._noted(uid, digest_of(data), read(data))
+            self._noted(uid, digest_of(data), manifest)
         return missing
 
     def _noted(self, uid: int, bundle: str, manifest: Manifest) -> Summary:

@@ -22,7 +22,6 @@ from allotment.service.content.manifest import (
     digest_of,
     is_digest,
     needs,
-    read,
 )
 
 BLOCK: Final = 4096
@@ -138,21 +137,22 @@ class Shelf:
         """List the lists of files."""
         return names_in(self._lists)
 
-    def missing(self, data: bytes, also: Iterable[str] = ()) -> list[str]:
+    def missing(self, manifest: Manifest, also: Iterable[str] = ()) -> list[str]:
         """Return the digests of a list, and `also`, of which there are no such files."""
-        manifest = read(data)
         with self.turn:
             wanted = [*needs(manifest.files), *also]
             missing = [digest for digest in wanted if not self.has_file(digest)]
             return missing or self._of_other_size(manifest)
 
-    def keep_list(self, data: bytes, also: Iterable[str], most: int) -> list[str]:
+    def keep_list(
+        self, data: bytes, manifest: Manifest, also: Iterable[str], most: int
+    ) -> list[str]:
         """Keep a list all of whose files are there, on the disk; else return the missing.
 
-        Raises Full where there would be more than `most` bytes here, and OSError.
+        `manifest` is what is in it. Raises Full where there would be more than `most` bytes
+        here, and OSError.
         """
-        manifest = read(data)
-        if missing := self.missing(data, also):
+        if missing := self.missing(manifest, also):
             return missing
         flush(
             self.fresh.folder

@@ -342,12 +342,12 @@ class Datasets:
                 "Put many small files into few archives (tar, WebDataset); or have an "
                 "administrator raise `limits.data_files` or `limits.data_store`.",
             )
-        return manifest, self.store.shelf(dataset.id).missing(data)
+        return manifest, self.store.shelf(dataset.id).missing(manifest)
 
     def _made(self, dataset: Dataset, data: bytes, manifest: Manifest, room: Room) -> list[str]:
         shelf = self.store.shelf(dataset.id)
         most = shelf.used() + self._left(dataset.tenant)
-        if missing := shelf.keep_list(data, (), most):
+        if missing := shelf.keep_list(data, manifest, (), most):
             return missing
         self.store.lay_out(dataset.id, manifest, digest_of(data), room)
         self.store.flush()

@@ -301,9 +301,10 @@ class _Tree:
 
     def _begin_another(self, source: Path) -> None:
         """Put a copy in the place of a file that has as many links as one may have."""
+        full = source.with_name(f"{source.name}.{os.urandom(4).hex()}")
+        # Room is asked for before the shelf's turn: who has room's turn asks for the shelf's.
+        self._copy(source, full)
         with self._shelf.turn:
-            full = source.with_name(f"{source.name}.{os.urandom(4).hex()}")
-            self._copy(source, full)
             other = source.with_name(full.name + ".full")
             source.rename(other)
             full.rename(source)

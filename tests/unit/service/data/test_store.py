@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def version(store: DataStore, *files: tuple[str, str, bytes], most: int = 1 << 3
         FileEntry(path, kind, len(data), digest_of(data))  # type: ignore[arg-type]
         for path, kind, data in files
     )
-    assert shelf.keep_list(listed, (), most) == []
+    assert shelf.keep_list(listed, read(listed), (), most) == []
     store.lay_out(ID, read(listed), digest_of(listed), a_room(store, most))
     return digest_of(listed)
 
@@ -119,6 +120,41 @@ def test_a_file_with_as_many_links_as_may_be_is_copied(
     assert [(tree / name).read_bytes() for name in "abc"] == [b"same"] * 3
     assert len({(tree / name).stat().st_ino for name in "abc"}) == 2
     assert store.shelf(ID).used() == 3 * blocks(1)  # Both, and the list.
+
+
+def test_room_is_asked_for_while_nobody_holds_the_shelf(
+    store: DataStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks for room holds its turn and asks for the shelf's: never the other way."""
+    link, calls, shelf = os.link, [0], store.shelf(ID)
+    was_free: list[bool] = []
+
+    def few(*words: Any, **named: Any) -> None:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise OSError(errno.EMLINK, "too many links")
+        link(*words, **named)
+
+    def used() -> int:
+        def look() -> None:
+            was_free.append(shelf.turn.acquire(blocking=False))
+            if was_free[-1]:
+                shelf.turn.release()
+
+        other = threading.Thread(target=look)
+        other.start()
+        other.join()
+        return 0
+
+    path = shelf.fresh.path()
+    path.write_bytes(b"same")
+    shelf.keep_file(path, digest_of(b"same"))
+    listed = written([FileEntry("a", "f", 4, digest_of(b"same"))])
+    assert shelf.keep_list(listed, read(listed), (), 1 << 30) == []
+    monkeypatch.setattr(os, "link", few)
+    store.lay_out(ID, read(listed), digest_of(listed), Room(lambda: 1 << 30, used))
+    assert len(was_free) == 2  # For the folders, and for the copy.
+    assert all(was_free)
 
 
 def test_copies_of_programs_need_room_too(store: DataStore) -> None:

@@ -137,7 +137,8 @@ class ObjectCache:
         """Return what is to be fetched. Raises FileNotFoundError, and StoreTrouble."""
         listing = self._listing(version)
         data = files_of(listing)
-        manifest, missing = read(data), set(self._store.shelf(version.id).missing(data))
+        manifest = read(data)
+        missing = set(self._store.shelf(version.id).missing(manifest))
         objects = tuple(each for each in listing.objects if named(each) in missing)
         size = sum(blocks(each.size) for each in objects)
         size += BLOCK * (1 + len(folders_of(manifest.files)))
