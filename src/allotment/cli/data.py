@@ -16,7 +16,7 @@ from allotment.cli.words import count, harmless, show_age
 from allotment.client import Client
 from allotment.model.datasets import DataKind
 from allotment.model.quantity import show_bytes
-from allotment.service.data.view import DataView
+from allotment.service.data.view import DataVersionView, DataView
 
 HELP = {"help_option_names": ["--help", "-h"]}
 COLUMNS = (
@@ -244,8 +244,13 @@ def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
         say(
             f"  @{version.number:<10} {count(version.files, 'file')}, "
             f"{show_bytes(version.bytes)}, {harmless(version.user)}, "
-            f"{show_age(version.closed_at, now)} ago"
+            f"{show_age(version.closed_at, now)} ago{_of_job(version)}"
         )
+
+
+def _of_job(version: DataVersionView) -> str:
+    of = version.checkpoint
+    return f", checkpoint of job {of.job} at step {of.step}" if of is not None else ""
 
 
 @data.command(

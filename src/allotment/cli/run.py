@@ -145,7 +145,8 @@ def run(  # noqa: PLR0913 - one argument an option
         typer.Option(
             "--checkpoint",
             metavar="KEY=VALUE,…",
-            help="The warning before an eviction: signal=USR1,grace=60s; dir, every, keep.",
+            help="The warning before an eviction: signal=USR1,grace=60s; dir, every, keep; "
+            "save=NAME makes each a version of a dataset.",
         ),
     ] = "",
     hold_on_failure: Annotated[
@@ -436,6 +437,7 @@ def checkpoint_of(text: str) -> dict[str, str]:
         if not equals or not value:
             raise Failed(
                 f"--checkpoint: {key} is no KEY=VALUE.",
-                "Write it like signal=USR1,grace=60s; keys: signal, grace, dir, every, keep.",
+                "Write it like signal=USR1,grace=60s; keys: signal, grace, dir, every, keep, "
+                "save.",
             )
     return {key.strip(): value.strip() for key, _, value in parts}

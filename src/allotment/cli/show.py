@@ -102,10 +102,14 @@ def _fact(name: str, text: str) -> str:
 
 
 def _saved(job: JobView) -> list[str]:
-    """Write what became of outputs that were to be saved."""
-    if not (job.saved or job.unsaved):
-        return []
-    return [_fact("saved", job.saved or f"no: {harmless(job.unsaved)}")]
+    """Write what became of outputs and checkpoints that were to be versions of datasets."""
+    lines: list[str] = []
+    if job.saved or job.unsaved:
+        lines.append(_fact("saved", job.saved or f"no: {harmless(job.unsaved)}"))
+    if job.kept or job.unkept:
+        but = f"the newest checkpoint not: {harmless(job.unkept)}" if job.unkept else ""
+        lines.append(_fact("kept", "; ".join(filter(None, (job.kept, but)))))
+    return lines
 
 
 def _summary(job: JobView, now: int) -> list[str]:

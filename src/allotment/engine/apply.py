@@ -295,6 +295,12 @@ def _outputs_saved(state: State, record: e.Record, event: e.OutputsSaved) -> Non
     job.saved, job.unsaved = event.dataset, event.trouble
 
 
+def _kept(state: State, record: e.Record, event: e.CheckpointKept) -> None:
+    job = state.jobs[event.job]
+    job.kept_of, job.unkept = (event.path, event.step), event.trouble
+    job.kept = event.dataset or job.kept
+
+
 def _archived(state: State, record: e.Record, event: e.JobArchived) -> None:
     job = state.jobs.pop(event.job)
     if job.key and state.keys.get((job.owner.user, job.key)) == job.id:
@@ -420,6 +426,19 @@ def _saved(state: State, record: e.Record, event: e.CheckpointSaved) -> None:
         step=event.step,
         progress_milli=event.progress_milli,
     )
+
+
+def _restored(state: State, record: e.Record, event: e.CheckpointRestored) -> None:
+    job, _ = _attempt(state, event)
+    before = job.checkpoint
+    job.checkpoint = CheckpointRecord(
+        path=event.path,
+        at=record.at,
+        attempt=before.attempt if before is not None else event.attempt,
+        step=event.step,
+        progress_milli=event.progress_milli,
+    )
+    job.kept, job.unkept, job.kept_of = event.dataset, "", (event.path, event.step)
 
 
 def _paced(state: State, record: e.Record, event: e.PaceMeasured) -> None:
@@ -685,6 +704,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.StartEstimated: lambda _state, _record, _event: None,
     e.WaitExplained: _explained,
     e.JobNoted: _noted,
+    e.CheckpointKept: _kept,
     e.OutputsSaved: _outputs_saved,
     e.JobArchived: _archived,
     e.AttemptPlaced: _placed,
@@ -695,6 +715,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptSuspended: _suspended,
     e.ResumeRequested: _resume_asked,
     e.AttemptResumed: _resumed,
+    e.CheckpointRestored: _restored,
     e.CheckpointSaved: _saved,
     e.StopRequested: _stop_asked,
     e.AttemptEnded: _ended,

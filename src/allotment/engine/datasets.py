@@ -207,7 +207,8 @@ def check_open(dataset: Dataset) -> None:
 def _close(state: State, command: c.CloseVersion, actor: Actor, now: Instant) -> Emit:
     dataset = _found(state, command)
     newest = dataset.version(0)
-    if newest is not None and newest.digest == command.digest:
+    of = command.digest, command.checkpoint
+    if newest is not None and (newest.digest, newest.checkpoint) == of:
         return  # The same files again are no other version.
     if dataset.kind is DataKind.OBJECTS:
         yield from _make_way(state, dataset)
@@ -220,6 +221,7 @@ def _close(state: State, command: c.CloseVersion, actor: Actor, now: Instant) ->
         bytes=command.bytes,
         closed_at=state.wall(now),
         user=actor.user,
+        checkpoint=command.checkpoint,
     )
     yield e.DatasetVersionClosed(dataset.tenant, dataset.name, version)
 

@@ -59,6 +59,11 @@ def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
             return _release(state, _find(state, job))
         case c.NoteJob(job, text):
             return _note(_find(state, job), text)
+        case c.NoteKept(job, path, step, kept, why):
+            _find(state, job)
+            return iter([e.CheckpointKept(job, path, step, kept, why)])
+        case c.NoteRestored():
+            return _restored(_find(state, command.job), command)
         case c.NoteOutputs(job, saved, why):
             _find(state, job)
             return iter([e.OutputsSaved(job, saved, why)])
@@ -332,6 +337,20 @@ def _note(job: JobRecord, text: str) -> Emit:
         )
     if text != job.note:
         yield e.JobNoted(job.id, text)
+
+
+def _restored(job: JobRecord, command: c.NoteRestored) -> Emit:
+    attempt = job.attempt
+    if attempt is None or attempt.no != command.attempt:
+        return  # It ended meanwhile; the next looks again.
+    yield e.CheckpointRestored(
+        job.id,
+        attempt.no,
+        command.path,
+        command.step,
+        command.progress_milli,
+        command.dataset,
+    )
 
 
 # ── jobs that hold a place ──────────────────────────────────────────────────────────────

@@ -154,6 +154,12 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     """The version of a dataset that its outputs are."""
     unsaved: str = ""
     """Why they did not become one."""
+    kept: str = ""
+    """The version of a dataset that its newest checkpoint is of those that were kept."""
+    unkept: str = ""
+    """Why its newest was not."""
+    kept_of: tuple[str, int] = ("", 0)
+    """Path and step of the newest checkpoint of which it is known what became of it."""
     rates: dict[int, int] = {}
     """The newest rate with each number of tasks, in steps an hour."""
     bad_moves: int = 0
@@ -177,6 +183,14 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
         """Whether its outputs are to be saved, and it is not known yet what became of them."""
         is_over = self.state is JobState.SUCCEEDED
         return bool(self.spec.save) and is_over and not (self.saved or self.unsaved)
+
+    @property
+    def has_to_keep(self) -> bool:
+        """Whether its newest checkpoint is to become a version, and was not tried yet."""
+        how, newest = self.spec.checkpoint, self.checkpoint
+        if how is None or not how.save or newest is None:
+            return False
+        return (newest.path, newest.step) != self.kept_of
 
     @property
     def running_as(self) -> JobSpec:

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from allotment.model.datasets import Grant, Grantee, ObjectPlace
+from allotment.model.datasets import Grant, Grantee, JobCheckpoint, ObjectPlace
 from allotment.model.grid import Grid, Parameters
-from allotment.model.ids import DeviceIndex, JobId, NodeId
+from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId
 from allotment.model.quantity import Millis, WallTime
 from allotment.model.reservations import NOTICE_MS, FoundReservation
 from allotment.model.spec import JobSpec
@@ -70,6 +70,27 @@ class NoteJob(Command, frozen=True):
 
     job: JobId
     text: str
+
+
+class NoteKept(Command, frozen=True):
+    """Note what became of a job's checkpoint: which version it is kept as, or why not."""
+
+    job: JobId
+    path: str
+    step: int
+    kept: str = ""
+    why: str = ""
+
+
+class NoteRestored(Command, frozen=True):
+    """Note that a job goes on from a checkpoint that was kept as a version."""
+
+    job: JobId
+    attempt: AttemptNo
+    path: str
+    step: int
+    progress_milli: int
+    dataset: str
 
 
 class NoteOutputs(Command, frozen=True):
@@ -182,6 +203,7 @@ class CloseVersion(DataCommand, frozen=True):
     digest: str
     files: int
     bytes: int
+    checkpoint: JobCheckpoint | None = None
 
 
 class GrantData(DataCommand, frozen=True):
@@ -230,7 +252,9 @@ AnyCommand = (
     | HoldJob
     | ReleaseJob
     | NoteJob
+    | NoteKept
     | NoteOutputs
+    | NoteRestored
     | CancelJob
     | StopSweep
     | ProposeTrial

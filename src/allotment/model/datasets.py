@@ -5,7 +5,7 @@ from enum import StrEnum
 
 import msgspec
 
-from allotment.model.ids import Actor
+from allotment.model.ids import Actor, AttemptNo, JobId
 from allotment.model.quantity import WallTime
 from allotment.model.tenancy import Tenant
 
@@ -36,6 +36,16 @@ class Grant(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     write: bool = False
 
 
+class JobCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Which checkpoint of a job a version is. `path` is below the job's checkpoint folder."""
+
+    job: JobId
+    attempt: AttemptNo
+    path: str
+    step: int = 0
+    progress_milli: int = 0
+
+
 class DataVersion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A version of a dataset. `digest` is that of the list of its files."""
 
@@ -45,6 +55,8 @@ class DataVersion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bytes: int
     closed_at: WallTime
     user: str
+    checkpoint: JobCheckpoint | None = None
+    """Which it is, where a job's checkpoint became this version."""
 
 
 class ObjectPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -88,6 +100,12 @@ class Dataset(msgspec.Struct, frozen=True, omit_defaults=True):
     def full(self) -> str:
         """Its name with that of its tenant."""
         return f"{self.tenant}/{self.name}"
+
+    def checkpoints_of(self, job: JobId) -> list[DataVersion]:
+        """List the versions that are checkpoints of a job, the newest last."""
+        return [
+            each for each in self.versions if each.checkpoint and each.checkpoint.job == job
+        ]
 
     def version(self, number: int) -> DataVersion | None:
         """Return a version by its number, the newest for 0; None where there is none."""

@@ -104,12 +104,15 @@ def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
 def asked_by(spec: JobSpec) -> tuple[Ability, ...]:
     """Return what a job asks of the engine of each of its tasks."""
     if spec.on_eviction is not GiveWay.SUSPEND and not (
-        spec.image or spec.data or spec.save or spec.mpi
+        spec.image or spec.data or spec.makes_versions or spec.mpi
     ):
         return ()
     suspends = (Ability.SUSPENDS,) if spec.on_eviction is GiveWay.SUSPEND else ()
     starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(spec.mpi, (Ability.PMI,))
-    brings = ((Ability.IMAGES, spec.image), (Ability.DATASETS, spec.data or spec.save))
+    brings = (
+        (Ability.IMAGES, spec.image),
+        (Ability.DATASETS, spec.data or spec.makes_versions),
+    )
     return (*suspends, *(ability for ability, what in brings if what), *starts)
 
 

@@ -295,6 +295,17 @@ class JobNoted(JobEvent, frozen=True):
     text: str
 
 
+class CheckpointKept(JobEvent, frozen=True):
+    """A checkpoint that a job reported is a version of a dataset, or cannot become one."""
+
+    path: str
+    step: int = 0
+    dataset: str = ""
+    """As `tenant/name@version`."""
+    trouble: str = ""
+    """Why it did not; '' where it did."""
+
+
 class OutputsSaved(JobEvent, frozen=True):
     """A job's outputs are a version of a dataset, or cannot become one."""
 
@@ -367,6 +378,16 @@ class CheckpointSaved(AttemptEvent, frozen=True):
     path: str
     step: int = 0
     progress_milli: int = 0
+
+
+class CheckpointRestored(AttemptEvent, frozen=True):
+    """The job's last checkpoint was gone; it goes on from one that is a version."""
+
+    path: str
+    step: int = 0
+    progress_milli: int = 0
+    dataset: str = ""
+    """As `tenant/name@version`."""
 
 
 class PaceMeasured(AttemptEvent, frozen=True):
@@ -619,6 +640,8 @@ AnyEvent = (
     | AttemptSuspended
     | ResumeRequested
     | AttemptResumed
+    | CheckpointKept
+    | CheckpointRestored
     | CheckpointSaved
     | StopRequested
     | AttemptEnded

@@ -105,7 +105,8 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How a job saves its progress.
 
     `signal` warns it before it is stopped; it then has `grace_ms` to save and end.
-    `every_ms` of 0 leaves the rhythm to the job. `keep` old checkpoints stay.
+    `every_ms` of 0 leaves the rhythm to the job. `keep` old checkpoints stay. Each that it
+    reports becomes a version of the dataset `save`, where one is named.
     """
 
     dir: str = ""
@@ -113,6 +114,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     keep: int = 2
     signal: str = "TERM"
     grace_ms: Millis = Millis(10 * SECOND)
+    save: str = ""
 
 
 class EndKind(StrEnum):
@@ -322,6 +324,11 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     def family(self) -> str:
         """Its name without its index, where it is one of an array."""
         return self.name.removesuffix(f".{self.array.index}") if self.array else self.name
+
+    @property
+    def makes_versions(self) -> bool:
+        """Whether its outputs or its checkpoints become versions of a dataset."""
+        return bool(self.save or (self.checkpoint is not None and self.checkpoint.save))
 
     @property
     def withheld(self) -> tuple[str, ...]:

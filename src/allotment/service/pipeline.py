@@ -32,6 +32,7 @@ from allotment.service.abilities import check_able
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
 from allotment.service.data.datasets import Datasets
+from allotment.service.data.restoring import Restoring
 from allotment.service.data.using import DataUses
 from allotment.service.dispatcher import Dispatcher
 from allotment.service.forever import forever
@@ -97,7 +98,8 @@ class Pipeline:
         self.telemetry = Telemetry()
         self.committer = Committer(store, self.telemetry, self._release)
         self.datasets = Datasets(engine.state, own.folders.root, self.command)
-        self.uses = DataUses(engine.state, self.datasets, backend)
+        restoring = Restoring(engine.state, self.datasets, own.folders, self.command)
+        self.uses = DataUses(engine.state, self.datasets, backend, restoring)
         self.tracking = Tracking(engine.state, tracker, clock.wall)
         self.dispatcher = Dispatcher(
             engine.state,
@@ -357,9 +359,11 @@ class Pipeline:
     def _archive(self) -> None:
         """Let the oldest finished jobs go to the store's keeping."""
         jobs = self.state.jobs
-        # Who saves outputs looks for the job in the state.
+        # Who saves outputs and checkpoints looks for the job in the state.
         leaving = [
-            job for job in self.engine.archive(self.clock.now()) if not jobs[job].has_to_save
+            job
+            for job in self.engine.archive(self.clock.now())
+            if not (jobs[job].has_to_save or jobs[job].has_to_keep)
         ]
         if not leaving:
             return

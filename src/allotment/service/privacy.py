@@ -77,9 +77,8 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: C901, PLR0911 - 
             return replace(event, step=0, value=None)
         case e.CheckpointSaved():
             return replace(event, path="")
-        case e.OutputsSaved():
-            hidden = HIDDEN if event.dataset else "", HIDDEN if event.trouble else ""
-            return replace(event, dataset=hidden[0], trouble=hidden[1])
+        case e.CheckpointKept() | e.CheckpointRestored() | e.OutputsSaved():
+            return _kept_for_others(event)
         case e.JobFailed() | e.JobTimedOut() | e.StopRequested() | e.AttemptEnded():
             return _without(event, diagnosis=_diagnosis(event.diagnosis))
         case e.TaskEnded():
@@ -89,6 +88,15 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: C901, PLR0911 - 
             return _without(event, exit=_exit(event.exit))
         case _:
             return event
+
+
+def _kept_for_others(
+    event: e.CheckpointKept | e.CheckpointRestored | e.OutputsSaved,
+) -> e.AnyEvent:
+    """Return only that something became of what a job left, or did not."""
+    named = [name for name in ("dataset", "trouble") if getattr(event, name, "")]
+    hidden = dict.fromkeys(named, HIDDEN) | ({"path": ""} if hasattr(event, "path") else {})
+    return replace(event, **hidden)
 
 
 _NO_DATASET = Dataset(HIDDEN, HIDDEN, HIDDEN, DataKind.MANAGED, HIDDEN)
@@ -129,6 +137,8 @@ def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
         output_dir="",
         saved="",
         unsaved="",
+        kept="",
+        unkept="",
         private=True,
     )
 

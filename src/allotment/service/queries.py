@@ -142,6 +142,8 @@ def job_view(
         noted_at=job.noted_at,
         saved=job.saved,
         unsaved=job.unsaved,
+        kept=job.kept,
+        unkept=job.unkept,
     )
 
 

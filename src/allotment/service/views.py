@@ -176,6 +176,10 @@ class JobView(msgspec.Struct, frozen=True):
     """The version of a dataset that its outputs are."""
     unsaved: str = ""
     """Why they did not become one."""
+    kept: str = ""
+    """The version of a dataset that is the newest of its checkpoints that were kept."""
+    unkept: str = ""
+    """Why its newest checkpoint did not become one."""
     progress: ProgressView | None = None
     """Of the attempt that runs, if it tells of any."""
     lost: str = ""

@@ -137,6 +137,10 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"waits: {reason.value.replace('_', ' ')}"
         case e.JobNoted(_, text):
             return f"noted: {text}" if text else "its note was removed"
+        case e.CheckpointKept(_, _, step, dataset, trouble):
+            if trouble:
+                return f"its checkpoint at step {step} cannot be kept: {trouble}"
+            return f"its checkpoint at step {step} is kept as {dataset}"
         case e.OutputsSaved(_, dataset, trouble):
             if trouble:
                 return f"its outputs cannot be saved: {trouble}"
@@ -173,6 +177,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.CheckpointSaved(_, _, path, step, progress):
             where = f": {path}" if path else ""
             return f"saved a checkpoint at step {step} ({progress / 10:g} %){where}"
+        case e.CheckpointRestored(_, _, _, step, _, dataset):
+            return f"goes on from step {step}: its checkpoint in {dataset}"
         case e.StopRequested(job=job, wanted_by=other) if job == other:
             grace = show_millis(event.grace_ms)
             return f"{move_words(event.gain)}; SIG{event.signal}, then {grace} grace"

@@ -271,6 +271,8 @@ class CheckpointShape(Shape):
     keep: Keep = 2
     signal: SignalWord = "TERM"
     grace: DurationOrNone = Millis(10 * SECOND)
+    save: DataName = Field(default="", examples=["weights"])
+    """The dataset of which each that is reported becomes a version."""
 
 
 class CodeShape(Shape):

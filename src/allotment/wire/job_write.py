@@ -137,6 +137,7 @@ def _checkpoint(checkpoint: Checkpoint) -> Written:
         "keep": checkpoint.keep,
         "signal": checkpoint.signal,
         "grace": write_duration(checkpoint.grace_ms),
+        **_unless(save=checkpoint.save),
     }
 
 

@@ -1,4 +1,4 @@
-"""Outputs of jobs that succeeded become versions of datasets, as a whole or not at all."""
+"""Outputs and checkpoints of jobs become versions of datasets, as a whole or not at all."""
 
 import tempfile
 from collections.abc import Iterator
@@ -149,3 +149,118 @@ def test_a_killed_service_saves_once(service: WithUsers) -> None:
     assert shown.count("1 file") == 1
     found = job_of(service, "ann", {"once": "/data/o"}, "sha256sum /data/o/a")
     assert found.output.split()[0] == digest
+
+
+# ── checkpoints ─────────────────────────────────────────────────────────────────────────
+
+REPORT = (
+    "cd $ALLOT_CHECKPOINT_DIR; report() { "
+    'printf \'{"path": "%s", "step": %s, "progress": 0.5}\' $PWD/$1 $2 >.new; '
+    "mv .new $ALLOT_CHECKPOINT_FILE; }; "
+)
+
+
+def wait_for_file(path: str) -> str:
+    return f"until test -e {path}; do sleep 0.05; done"
+
+
+def training(service: WithUsers, name: str, script: str, **more: Any) -> int:
+    as_user(service, "ann", "create", name)
+    small = {"cpu": 0.1, "memory": "64MiB"}
+    spec: dict[str, Any] = {
+        "name": "t", "tenant": "ann", "command": REPORT + script, "resources": small,
+        "checkpoint": {"save": name, "keep": 2}, **more,
+    }  # fmt: skip
+    status, answer = service.ask_as("ann", "POST", "/v1/jobs", spec)
+    assert status == 201, answer
+    return answer["id"]
+
+
+def is_kept(service: WithUsers, job: int, version: str) -> bool:
+    return service.get(f"/v1/jobs/{job}")["kept"] == version
+
+
+def test_checkpoints_become_versions_while_their_job_runs(service: WithUsers) -> None:
+    home = service.home("ann")
+    steps = "; ".join(
+        f"mkdir c{n}; echo {n} >c{n}/model; report c{n} {n}; {wait_for_file(f'{home}/kept{n}')}"
+        for n in (1, 2, 3)
+    )
+    job = training(service, "weights", steps)
+    for n in (1, 2, 3):
+        until(lambda n=n: is_kept(service, job, f"ann/weights@{n}"), "the checkpoint")
+        assert service.get(f"/v1/jobs/{job}")["row"]["state"] == "running"
+        found = job_of(service, "ann", {"weights": "/data/w"}, "cd /data/w; cat */model")
+        assert found.output.split() == [str(n)]
+        Path(home, f"kept{n}").touch()
+    service.wait_for(job, "succeeded")
+    shown = as_user(service, "ann", "show", "weights")
+    assert f"checkpoint of job {job} at step 3" in shown
+    assert "@1 " not in shown, "as many stay as the job keeps"
+    assert "kept       ann/weights@3" in service.allot("show", str(job)).stdout
+    told = service.allot("events", str(job)).stdout
+    assert "its checkpoint at step 2 is kept as ann/weights@2" in told
+
+
+def test_a_retry_goes_on_from_the_newest_that_is_whole(service: WithUsers) -> None:
+    go = f"{service.home('ann')}/lost"
+    script = (
+        'if test -n "$ALLOT_RESUME_FROM"; then echo from $ALLOT_RESUME_FROM; '
+        "cat $ALLOT_RESUME_FROM/deep/model; ls -A | tr '\\n' ' '; exit 0; fi; "
+        "mkdir -p c1/deep; echo one >c1/deep/model; echo x >c1/run; chmod +x c1/run; "
+        f"report c1 1; {wait_for_file(f'{go}1')}; mkdir c2; report c2 2; "
+        f"{wait_for_file(f'{go}2')}; rm -r c1 c2; exit 3"
+    )
+    job = training(service, "lost", script, retry=1)
+    until(lambda: is_kept(service, job, "ann/lost@1"), "the checkpoint")
+    Path(f"{go}1").touch()
+    until(lambda: bool(service.get(f"/v1/jobs/{job}")["unkept"]), "what became of the next")
+    Path(f"{go}2").touch()
+    service.wait_for(job, "succeeded", "failed")
+    done = Job(service, job)
+    assert done.state == "succeeded", done.output
+    assert "/c1\none\n" in done.output
+    assert ".allot-restored" not in done.output
+    told = service.allot("events", str(job)).stdout
+    assert "goes on from step 1: its checkpoint in ann/lost@1" in told
+    assert "its checkpoint at step 2 cannot be kept" in told
+
+
+def test_a_killed_service_keeps_the_old_one_and_then_the_new(service: WithUsers) -> None:
+    home = service.home("ann")
+    script = (
+        f"echo one >a; report a 1; {wait_for_file(f'{home}/more')}; "
+        "head -c 150000000 /dev/urandom >b; sha256sum b; report b 2; "
+        f"{wait_for_file(f'{home}/end')}"
+    )
+    job = training(service, "killed", script)
+    until(lambda: is_kept(service, job, "ann/killed@1"), "the first")
+    Path(home, "more").touch()
+    until(lambda: service.get(f"/v1/jobs/{job}")["checkpoint"]["step"] == 2, "the second")
+    service.kill()
+    service.up()
+    found = job_of(service, "ann", {"killed@1": "/data/k"}, "cat /data/k/a")
+    assert found.output.split() == ["one"]
+    until(lambda: is_kept(service, job, "ann/killed@2"), "the second version")
+    Path(home, "end").touch()
+    service.wait_for(job, "succeeded")
+    digest = Job(service, job).output.split()[0]
+    found = job_of(service, "ann", {"killed": "/data/k"}, "sha256sum /data/k/b")
+    assert found.output.split()[0] == digest
+    assert as_user(service, "ann", "show", "killed").count("checkpoint of job") == 2
+
+
+def test_a_checkpoint_elsewhere_is_told_of(service: WithUsers) -> None:
+    job = training(service, "elsewhere", "report ../../etc 1; sleep 1")
+    until(lambda: bool(service.get(f"/v1/jobs/{job}")["unkept"]), "what became of it")
+    assert "is not in ALLOT_CHECKPOINT_DIR" in service.allot("show", str(job)).stdout
+
+
+def test_where_checkpoints_may_go_is_looked_at_once_submitted(service: WithUsers) -> None:
+    small = {"cpu": 0.1, "memory": "64MiB"}
+    spec = {"name": "t", "tenant": "ben", "command": "true", "resources": small}
+    for name, code in (("ann/weights", "data_missing"), ("nowhere", "data_missing")):
+        asked = spec | {"checkpoint": {"save": name}}
+        assert service.ask_as("ben", "POST", "/v1/jobs", asked)[1]["code"] == code
+    asked = spec | {"tenant": "ann", "checkpoint": {"save": "weights@1"}}
+    assert service.ask_as("ann", "POST", "/v1/jobs", asked)[1]["code"] == "bad_spec"

@@ -30,7 +30,7 @@ FULL = msgspec.structs.replace(
     a_job().gpus(2).spec(),
     image="hush", env=(("A", "hush"),), secrets=(("B", "hush"),), workdir="/hush",
     data_dir="/hush", code_dir="/hush", output_dir="/hush",
-    checkpoint=Checkpoint("/hush", Millis(1000)),
+    checkpoint=Checkpoint("/hush", Millis(1000), save="hush"),
 )  # fmt: skip
 
 EVENTS = [
@@ -48,6 +48,8 @@ EVENTS = [
     e.DatasetGranted("hush", "hush", Grant(Grantee.USER, "hush")),
     e.DatasetRevoked("hush", "hush", Grantee.TENANT, "hush"),
     e.DatasetRemoved("hush", "hush"),
+    e.CheckpointKept(JOB, "hush", 3, "hush", "hush"),
+    e.CheckpointRestored(JOB, NO, "hush", 3, 500, "hush"),
     e.OutputsSaved(JOB, "hush", "hush"),
     e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
     e.TrialProposed(JOB, (("hush", "hush"),)),
@@ -100,7 +102,9 @@ LEFT_OUT = {
     "JobFailed.diagnosis", "JobTimedOut.diagnosis", "CheckpointSaved.path",
     "StopRequested.diagnosis", "AttemptEnded.diagnosis", "TaskHeld.exit", "TaskEnded.exit",
     "TaskEnded.diagnosis", "SweepSubmitted.sweep", "OutputsSaved.dataset",
-    "OutputsSaved.trouble", "TrialProposed.params",
+    "OutputsSaved.trouble", "TrialProposed.params", "CheckpointKept.path",
+    "CheckpointKept.dataset", "CheckpointKept.trouble", "CheckpointRestored.path",
+    "CheckpointRestored.dataset",
     *(
         f"{kind}.{part}"
         for kind, parts in {

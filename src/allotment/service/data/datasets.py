@@ -20,6 +20,7 @@ from allotment.model.datasets import (
     DataVersion,
     Grant,
     Grantee,
+    JobCheckpoint,
     ObjectPlace,
     is_member,
     owns,
@@ -204,14 +205,21 @@ class Datasets:
     async def remove(self, text: str, actor: Actor) -> None:
         """Remove a dataset, or one version of it; durable on return. Raises Rejected."""
         named = self.names.reference(text)
-        dataset = self.names.find_own(named, actor)
-        wish = c.RemoveData(dataset.tenant, dataset.name, named.version)
+        await self.remove_from(self.names.find_own(named, actor), named.version, actor)
+
+    async def remove_from(self, dataset: Dataset, number: int, actor: Actor) -> None:
+        """Remove a version of a dataset, or with 0 all of it; who may is looked at before.
+
+        Durable on return. Raises Rejected.
+        """
+        wish = c.RemoveData(dataset.tenant, dataset.name, number)
         async with self._turn(dataset):
-            if self.names.find_own(named, actor).id != dataset.id:
-                raise no_such_data(str(named))  # Somebody removed it, and made another.
+            now = self._state.datasets.get((dataset.tenant, dataset.name))
+            if now is None or now.id != dataset.id:
+                raise no_such_data(dataset.full)  # Somebody removed it, and made another.
             await self._wish(wish, actor)
             if dataset.kind is not DataKind.FOLDER:
-                work = partial(self._dropped, dataset, named.version)
+                work = partial(self._dropped, dataset, number)
                 await self._threads.run("removing", work, DELETING_S)
                 left = self._state.datasets.get((dataset.tenant, dataset.name))
                 if left is not None and left.id == dataset.id:
@@ -237,7 +245,8 @@ class Datasets:
         gone = dataset.version(number)
         kept = {version.digest for version in left.versions}
         if gone is not None and gone.digest not in kept:
-            self.store.drop(dataset.id, gone.digest)
+            # Checkpoints come one after the other, so that the sweep would find no end of them.
+            self.store.drop(dataset.id, gone.digest, at_once=gone.checkpoint is not None)
 
     def _whole(self, text: str) -> DataReference:
         named = self.names.reference(text)
@@ -258,7 +267,9 @@ class Datasets:
         used = await self._run(actor, partial(self._used, dataset.tenant))
         return DataRoom(limits.data_files, limits.data_store, used)
 
-    async def put(self, text: str, data: bytes, actor: Actor) -> DataWanted:
+    async def put(
+        self, text: str, data: bytes, actor: Actor, checkpoint: JobCheckpoint | None = None
+    ) -> DataWanted:
         """Close a version of which all files are there, or return which are missing.
 
         Durable on return. Raises Rejected.
@@ -272,10 +283,16 @@ class Datasets:
             return DataWanted(missing=tuple(missing))
         async with self._turn(dataset):
             self._check_still(text, dataset, actor)
-            return await self._close(text, dataset, data, manifest, actor)
+            return await self._close(text, dataset, data, manifest, actor, checkpoint)
 
     async def _close(
-        self, text: str, dataset: Dataset, data: bytes, manifest: Manifest, actor: Actor
+        self,
+        text: str,
+        dataset: Dataset,
+        data: bytes,
+        manifest: Manifest,
+        actor: Actor,
+        checkpoint: JobCheckpoint | None,
     ) -> DataWanted:
         digest, room = digest_of(data), self._room(dataset.tenant)
         missing: list[str] = []
@@ -291,7 +308,9 @@ class Datasets:
             return DataWanted(missing=tuple(missing))
         self._check_still(text, dataset, actor)
         size = size_of(manifest.files)
-        close = c.CloseVersion(dataset.tenant, dataset.name, digest, len(manifest.files), size)
+        close = c.CloseVersion(
+            dataset.tenant, dataset.name, digest, len(manifest.files), size, checkpoint
+        )
         await self._wish(close, actor)
         newest = self._state.datasets[dataset.tenant, dataset.name].version(0)
         return DataWanted(version=version_view(newest) if newest is not None else None)
@@ -575,6 +594,7 @@ def version_view(version: DataVersion) -> DataVersionView:
         version.bytes,
         version.closed_at,
         version.user,
+        version.checkpoint,
     )
 
 

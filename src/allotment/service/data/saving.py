@@ -1,25 +1,29 @@
-"""Outputs of jobs that succeeded become versions of datasets: as a whole, or not at all.
+"""What jobs leave becomes versions of datasets: as a whole, or not at all.
 
-The files are read with the rights of the job's owner, as if it had put the folder itself. A
-service that ends in the middle begins again: there is no version before all files are there.
+These are the outputs of jobs that succeeded, and checkpoints of jobs while they run: of these
+the newest, and as many of a job stay as it says. The files are read with the rights of the
+job's owner, as if it had put the folder itself. A service that ends in the middle begins again:
+there is no version before all files are there.
 """
 
 import asyncio
 import contextlib
 import hashlib
 import os
+import posixpath
 import stat
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
-from allotment.engine.records import JobRecord
+from allotment.engine.records import CheckpointRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
-from allotment.model.datasets import DataKind, Dataset
+from allotment.model.datasets import DataKind, Dataset, JobCheckpoint
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import SYSTEM, Actor, JobId
 from allotment.model.quantity import WallTime, show_bytes
@@ -42,6 +46,7 @@ from allotment.service.files import files_below
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account, Folders
 from allotment.service.threads import Threads
+from allotment.service.workspace import FileBelow
 
 log = structlog.get_logger("allot.service")
 
@@ -59,7 +64,7 @@ Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
 
 class Saving:
-    """Saves the outputs of jobs."""
+    """Saves the outputs and the checkpoints of jobs."""
 
     def __init__(self, state: State, datasets: Datasets, folders: Folders, wish: Wish) -> None:
         self._state = state
@@ -71,10 +76,11 @@ class Saving:
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
 
     async def look(self) -> None:
-        """Begin with the outputs of jobs that have succeeded since."""
+        """Begin with what jobs have left since."""
         for job in self._state.jobs.values():
-            if job.has_to_save and job.id not in self._tasks:
-                task = asyncio.create_task(self._save(job))
+            if (job.has_to_keep or job.has_to_save) and job.id not in self._tasks:
+                work = self._keep(job) if job.has_to_keep else self._save(job)
+                task = asyncio.create_task(work)
                 self._tasks[job.id] = task
                 task.add_done_callback(lambda _, job=job.id: self._tasks.pop(job))
 
@@ -87,76 +93,107 @@ class Saving:
 
     async def _save(self, job: JobRecord) -> None:
         """Save the outputs of one job, and note what became of it."""
-        saved, why = "", ""
-        try:
-            saved = await self._saved_in_the_end(job)
-        except Rejected as refusal:
-            why = refusal.message
-        except Exception as error:
-            log.exception("outputs could not be saved", job=job.id)
-            why = f"a bug in Allotment: {error!r}"
-        try:
-            await self._wish(c.NoteOutputs(job.id, saved, why), SYSTEM)
-        except Rejected as refusal:
-            log.warning("what became of outputs cannot be noted", job=job.id, why=str(refusal))
-            await asyncio.sleep(AGAIN_S)  # Then it begins again.
+        saved, why = await self._outcome(job, lambda: self._saved(job), lambda: True)
+        await self._note(c.NoteOutputs(job.id, saved, why))
 
-    async def _saved_in_the_end(self, job: JobRecord) -> str:
-        pause_s = FIRST_PAUSE_S
-        for _ in range(TRIES - 1):
-            try:
-                return await self._saved(job)
-            except Rejected as refusal:
-                if refusal.code not in _PASSING:
-                    raise
-                await asyncio.sleep(pause_s)
-                pause_s *= 2
-        return await self._saved(job)
+    async def _keep(self, job: JobRecord) -> None:
+        """Keep the newest checkpoint of one job, and note what became of it.
+
+        Where that cannot be now and a newer one came, that is tried in its place.
+        """
+        newest = job.checkpoint
+        assert newest is not None
+
+        def is_newest() -> bool:
+            return job.checkpoint is newest
+
+        kept, why = await self._outcome(job, lambda: self._kept(job, newest), is_newest)
+        if kept or is_newest():
+            await self._note(c.NoteKept(job.id, newest.path, newest.step, kept, why))
+
+    async def _outcome(
+        self, job: JobRecord, work: Callable[[], Awaitable[str]], goes_on: Callable[[], bool]
+    ) -> tuple[str, str]:
+        """Return the version that became of something, or why none did."""
+        try:
+            return await _in_the_end(work, goes_on), ""
+        except Rejected as refusal:
+            return "", refusal.message
+        except Exception as error:
+            log.exception("what a job left could not be saved", job=job.id)
+            return "", f"a bug in Allotment: {error!r}"
+
+    async def _note(self, wish: c.NoteOutputs | c.NoteKept) -> None:
+        try:
+            await self._wish(wish, SYSTEM)
+        except Rejected as refusal:
+            log.warning("what was saved cannot be noted", job=wish.job, why=str(refusal))
+            await asyncio.sleep(AGAIN_S)  # Then it begins again.
 
     async def _saved(self, job: JobRecord) -> str:
         """Return the version that a job's outputs are now. Raises Rejected."""
         names, name = self._datasets.names, job.spec.save
         dataset = names.find_to_write(names.reference(name), job.owner)
-        try:
+        with _told_plainly(lambda: names.find_to_write(names.reference(name), job.owner)):
             account = await self._accounts.of(job.owner)
             if dataset.kind is DataKind.OBJECTS:
                 return await self._put_to_store(job, dataset, account)
             return await self._put(job, name, account)
-        except BackendError as error:
-            raise Rejected(Code.UNAVAILABLE, f"{error}.") from error
-        except StoreTrouble as trouble:
-            raise trouble.refusal() from trouble
-        except Stopped:
-            names.find_to_write(names.reference(name), job.owner)
-            raise Rejected(Code.UNAVAILABLE, "They were not saved in time.") from None
-        except TimeoutError:
-            raise Rejected(
-                Code.UNAVAILABLE, f"They were not saved in {SAVING_S / 3600:.0f} h."
-            ) from None
-        except OSError as error:
-            raise _unreadable(error) from error
+
+    async def _kept(self, job: JobRecord, newest: CheckpointRecord) -> str:
+        """Return the version that a job's checkpoint is now. Raises Rejected."""
+        names, how = self._datasets.names, job.spec.checkpoint
+        assert how is not None
+        dataset = names.find_to_write(names.reference(how.save), job.owner)
+        folder = self._folders.checkpoints(job.id, job.spec)
+        path = path_below(folder, newest.path)
+        of = JobCheckpoint(job.id, newest.attempt, path, newest.step, newest.progress_milli)
+        number = next((each.number for each in dataset.versions if each.checkpoint == of), 0)
+        if not number:  # else a service that was killed kept it, and did not say so
+            with _told_plainly(lambda: None):
+                account = await self._accounts.of(job.owner)
+                data = await self._taken(job, how.save, account, folder, path)
+                number = await self._closed(job, how.save, data, of)
+        await self._leave_newest(dataset, job, how.keep)
+        return f"{dataset.full}@{number}"
+
+    async def _leave_newest(self, dataset: Dataset, job: JobRecord, keep: int) -> None:
+        """Remove all but a job's newest checkpoints; one that jobs use goes another time."""
+        now = self._state.datasets.get((dataset.tenant, dataset.name), dataset)
+        for each in now.checkpoints_of(job.id)[:-keep]:
+            with contextlib.suppress(Rejected):
+                await self._datasets.remove_from(now, each.number, SYSTEM)
 
     async def _put(self, job: JobRecord, name: str, account: Account) -> str:
-        receiving = await self._datasets.receiving(name, job.owner)
-
-        def take(top: int, path: str) -> FileEntry:
-            return self._kept(top, path, account, receiving)
-
-        work = partial(self._each, self._folder(job), account, take)
-        try:
-            files = await self._threads.run(job.owner.user, work, SAVING_S)
-        finally:
-            receiving.close()
-        data = written(files)
+        data = await self._taken(job, name, account, self._folder(job))
         names = self._datasets.names
         dataset = names.find_to_write(names.reference(name), job.owner)
         ended = self._state.wall(job.finished_at)
-        if number := made_before(dataset, digest_of(data), job.owner.user, ended):
-            return f"{name}@{number}"
-        done = await self._datasets.put(name, data, job.owner)
+        number = made_before(dataset, digest_of(data), job.owner.user, ended)
+        return f"{name}@{number or await self._closed(job, name, data)}"
+
+    async def _taken(
+        self, job: JobRecord, name: str, account: Account, folder: str, only: str = ""
+    ) -> bytes:
+        """Take the files of a folder, or `only` a part of it; return the list of them."""
+        receiving = await self._datasets.receiving(name, job.owner)
+
+        def take(top: int, path: str) -> FileEntry:
+            return self._received(top, path, account, receiving)
+
+        work = partial(self._each, folder, account, take, only=only)
+        try:
+            return written(await self._threads.run(job.owner.user, work, SAVING_S))
+        finally:
+            receiving.close()
+
+    async def _closed(
+        self, job: JobRecord, name: str, data: bytes, of: JobCheckpoint | None = None
+    ) -> int:
+        done = await self._datasets.put(name, data, job.owner, of)
         if done.version is None:
             raise Rejected(Code.CONFLICT, "Files of the dataset went while they were saved.")
-        return f"{name}@{done.version.number}"
+        return done.version.number
 
     async def _put_to_store(self, job: JobRecord, dataset: Dataset, account: Account) -> str:
         """Put outputs to an object store; what is read of it counts them when all are there."""
@@ -198,12 +235,14 @@ class Saving:
         account: Account,
         take: Callable[[int, str], FileEntry],
         below: str = "",
+        only: str = "",
     ) -> list[FileEntry]:
-        """Have each file below a folder taken; return the list of them.
+        """Have each file below a folder taken, or `only` a part; return the list of them.
 
         They come `below` a folder of the dataset, where that is said.
         """
-        nothing = Rejected(Code.NOT_FOUND, "There is no file in its output folder.")
+        where = f"at {only[:200]!a}" if only else "in its output folder"
+        nothing = Rejected(Code.NOT_FOUND, f"There is no file {where}.")
         most = self._state.config.limits.data_files
         try:
             with rights_of(account.identity):
@@ -212,7 +251,7 @@ class Saving:
             raise nothing from None
         try:
             with rights_of(account.identity):
-                found, is_all = files_below(top, most)
+                found, is_all = _files_of(top, only, most)
             if not is_all:
                 raise Rejected(
                     Code.TOO_LARGE,
@@ -221,11 +260,18 @@ class Saving:
             if not found:
                 raise nothing
             _check_names([f"{below}{each.path}" for each in found], below)
-            return [take(top, each.path) for each in found]
+            entries = [take(top, each.path) for each in found]
+            if only:  # Its job goes on, and may be replacing it.
+                with rights_of(account.identity):
+                    if _files_of(top, only, most)[0] != found:
+                        raise _changed(only)
+            return entries
         finally:
             os.close(top)
 
-    def _kept(self, top: int, path: str, account: Account, receiving: Receiving) -> FileEntry:
+    def _received(
+        self, top: int, path: str, account: Account, receiving: Receiving
+    ) -> FileEntry:
         """Put a file into the store of datasets."""
         with _opened(top, path, account) as (fd, state):
             if is_too_full(self._datasets.store.root, state.st_size, 1):
@@ -236,6 +282,71 @@ class Saving:
             if not receiving.is_whole:
                 raise _changed(path)
             return _entry(path, state, receiving.digests[-1])
+
+
+async def _in_the_end(work: Callable[[], Awaitable[str]], goes_on: Callable[[], bool]) -> str:
+    """Do work, again and again while what hinders it may pass. Raises Rejected."""
+    pause_s = FIRST_PAUSE_S
+    for _ in range(TRIES - 1):
+        try:
+            return await work()
+        except Rejected as refusal:
+            if refusal.code not in _PASSING or not goes_on():
+                raise
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+    return await work()
+
+
+@contextlib.contextmanager
+def _told_plainly(check: Callable[[], object]) -> Generator[None]:
+    """Turn what can go wrong into Rejected. `check` raises it where a right was taken back."""
+    try:
+        yield
+    except BackendError as error:
+        raise Rejected(Code.UNAVAILABLE, f"{error}.") from error
+    except StoreTrouble as trouble:
+        raise trouble.refusal() from trouble
+    except Stopped:
+        check()
+        raise Rejected(Code.UNAVAILABLE, "They were not saved in time.") from None
+    except TimeoutError:
+        raise Rejected(
+            Code.UNAVAILABLE, f"They were not saved in {SAVING_S / 3600:.0f} h."
+        ) from None
+    except OSError as error:
+        raise _unreadable(error) from error
+
+
+def path_below(folder: str, path: str) -> str:
+    """Return where a checkpoint is in the job's folder of them. Raises Rejected."""
+    plain, top = posixpath.normpath(path), posixpath.normpath(folder)
+    if not plain.startswith(f"{top}/"):
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"{path[:200]!a} is not in ALLOT_CHECKPOINT_DIR ({folder}).",
+        )
+    return plain.removeprefix(f"{top}/")
+
+
+def _files_of(top: int, only: str, most: int) -> tuple[list[FileBelow], bool]:
+    """Return the files below a folder, or of `only` a part, or that file; and whether all."""
+    if not only:
+        return files_below(top, most)
+    try:
+        part = paths.open_below(top, only, os.O_PATH)
+    except FileNotFoundError:
+        return [], True
+    try:
+        state = os.fstat(part)
+        if stat.S_ISREG(state.st_mode):
+            return [FileBelow(only, state.st_size, state.st_mtime_ns // 1_000_000)], True
+        if not stat.S_ISDIR(state.st_mode):
+            return [], True
+        found, is_all = files_below(part, most)
+    finally:
+        os.close(part)
+    return [msgspec.structs.replace(each, path=f"{only}/{each.path}") for each in found], is_all
 
 
 def made_before(dataset: Dataset, digest: str, user: str, ended: WallTime) -> int:

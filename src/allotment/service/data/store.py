@@ -26,7 +26,7 @@ import msgspec
 
 from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
-from allotment.service.content.manifest import FileEntry, Manifest, folders_of
+from allotment.service.content.manifest import FileEntry, Manifest, folders_of, needs
 from allotment.service.content.shelf import BLOCK, Fresh, Full, Room, Shelf, blocks, names_in
 
 FOLDER: Final = "data"
@@ -125,15 +125,22 @@ class DataStore:
 
     # ── what goes ───────────────────────────────────────────────────────────────────
 
-    def drop(self, dataset: str, digest: str) -> None:
-        """Remove a version; its files go at the next sweep, unless another has them."""
-        gone = self._fresh.path()
+    def drop(self, dataset: str, digest: str, *, at_once: bool = False) -> None:
+        """Remove a version; its files go at the next sweep, unless another has them.
+
+        With `at_once` they go with it. Who is about to make a version of them sends them again.
+        """
+        gone, shelf = self._fresh.path(), self.shelf(dataset)
+        files = needs(self.manifest(dataset, digest).files) if at_once else {}
         try:
             self.tree(dataset, digest).rename(gone)
         except FileNotFoundError:
             return
-        self.shelf(dataset).list_file(digest).unlink(missing_ok=True)
+        shelf.list_file(digest).unlink(missing_ok=True)
         remove(None, str(gone))
+        for name in (name for each in files for name in (each, each + _CAN_BE_RUN)):
+            shelf.discard(name, lambda _: False)
+        shelf.count_anew()
 
     # ── what was fetched ────────────────────────────────────────────────────────────
 

@@ -27,6 +27,7 @@ from allotment.rights.user import rights_of
 from allotment.service.abilities import INSTEAD
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.trouble import StoreTrouble
+from allotment.service.data.restoring import Restoring
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.ports import Backend, DataMount, Identity, Mounting, Several
 from allotment.service.threads import Threads
@@ -47,8 +48,11 @@ class NotUsable(Exception):
 class DataUses:
     """Resolves, explains and finds what jobs use."""
 
-    def __init__(self, state: State, datasets: Datasets, backend: Backend) -> None:
+    def __init__(
+        self, state: State, datasets: Datasets, backend: Backend, restoring: Restoring
+    ) -> None:
         self._state = state
+        self._restoring = restoring
         self._names = datasets.names
         self._store = datasets.store
         self._objects = datasets.objects
@@ -66,6 +70,10 @@ class DataUses:
         """
         if spec.save:
             spec = msgspec.structs.replace(spec, save=self._saved_to(spec, owner))
+        if spec.checkpoint is not None and spec.checkpoint.save:
+            named = self._kept_in(spec.checkpoint.save, spec.tenant, owner)
+            saves = msgspec.structs.replace(spec.checkpoint, save=named)
+            spec = msgspec.structs.replace(spec, checkpoint=saves)
         if not spec.data:
             return spec
         self._check_engine(spec)
@@ -98,14 +106,7 @@ class DataUses:
 
     def _saved_to(self, spec: JobSpec, owner: Actor) -> str:
         """Return the whole name of the dataset that outputs are saved to. Raises Rejected."""
-        named = self._names.reference(spec.save)
-        if named.version:
-            raise Rejected(
-                Code.BAD_SPEC,
-                f"save: outputs become the next version of {named.name}, whatever its number.",
-                f"Take @{named.version} away.",
-            )
-        dataset = self._names.find_to_write(named, owner, prefer=spec.tenant)
+        dataset = self._next_of("save: outputs become", spec.save, spec.tenant, owner)
         if dataset.objects is None:
             check_open(dataset)
         elif not dataset.objects.profile:
@@ -115,6 +116,32 @@ class DataUses:
                 "Make the dataset with `--profile`, or save to another.",
             )
         return dataset.full
+
+    def _kept_in(self, name: str, tenant: str, owner: Actor) -> str:
+        """Return the whole name of the dataset that keeps checkpoints. Raises Rejected."""
+        what = "checkpoint.save: each checkpoint becomes"
+        dataset = self._next_of(what, name, tenant, owner)
+        if dataset.kind is DataKind.OBJECTS:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"checkpoint.save: {dataset.full} is in an object store, where old ones would "
+                "never go.",
+                "Name a dataset that the service keeps: `allot data create NAME`; `save` puts "
+                "the outputs of the job to an object store.",
+            )
+        check_open(dataset)
+        return dataset.full
+
+    def _next_of(self, what: str, name: str, tenant: str, owner: Actor) -> Dataset:
+        """Return the dataset that gets another version. Raises Rejected."""
+        named = self._names.reference(name)
+        if named.version:
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"{what} the next version of {named.name}, whatever its number.",
+                f"Take @{named.version} away.",
+            )
+        return self._names.find_to_write(named, owner, prefer=tenant)
 
     async def _version(
         self, dataset: Dataset, named: DataReference, owner: Actor
@@ -207,7 +234,8 @@ class DataUses:
     # ── at the start ────────────────────────────────────────────────────────────────
 
     async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
-        """Have what a job uses of object stores here; return how long that took.
+        """Have what a job uses of object stores here, and its checkpoint; return how long that
+        took.
 
         Returns early where the job is not wanted any more. Raises NotUsable and BackendError.
         """
@@ -221,7 +249,7 @@ class DataUses:
                 phases += await self._objects.ready(dataset, use.digest, is_wanted)
             except StoreTrouble as trouble:
                 raise NotUsable(trouble.diagnosis()) from trouble
-        return phases
+        return phases + (await self._restoring.ready(job) if is_wanted() else ())
 
     def mounts_of(self, job: JobRecord) -> tuple[DataMount, ...]:
         """Return what is to be mounted for a job's tasks. Raises NotUsable."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.model.datasets import DataKind, Grant, ObjectPlace
+from allotment.model.datasets import DataKind, Grant, JobCheckpoint, ObjectPlace
 from allotment.service.content.manifest import FileEntry
 
 
@@ -46,6 +46,8 @@ class DataVersionView(msgspec.Struct, frozen=True):
     bytes: int
     closed_at: int
     user: str
+    checkpoint: JobCheckpoint | None = None
+    """Which it is, where a job's checkpoint became this version."""
 
 
 class DataView(msgspec.Struct, frozen=True):

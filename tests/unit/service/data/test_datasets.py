@@ -176,7 +176,7 @@ def test_a_folder_of_that_name_is_not_what_a_job_waited_for(stage: Stage) -> Non
     async def work() -> None:
         await stage.create()
         await stage.put(b"one")
-        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None))
+        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None), cast("Any", None))
         digest = stage.words.versions[0].digest
         used = (DataUse("vision", "words", 1, "/data/w", digest=digest),)
         spec = msgspec.structs.replace(a_job().spec(), data=used)
@@ -197,7 +197,7 @@ def test_who_cannot_write_is_told_how_outputs_become_a_version(
 ) -> None:
     async def work() -> None:
         await stage.create()
-        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None))
+        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None), cast("Any", None))
         words = msgspec.structs.replace(stage.words, kind=kind)
         with pytest.raises(Rejected) as caught:
             uses._check_write(words, ALICE)  # pyright: ignore[reportPrivateUsage]
@@ -210,7 +210,7 @@ def test_what_would_be_mounted_is_said(stage: Stage) -> None:
     async def work() -> None:
         await stage.create()
         await stage.put(b"one")
-        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None))
+        uses = DataUses(stage.world.state, stage.datasets, cast("Any", None), cast("Any", None))
         used = (DataUse("vision", "words", 1, "/data/w"),)
         spec = msgspec.structs.replace(a_job().spec(), data=used)
         told = "data: vision/words@1 (1 file, 3 B) would be mounted at /data/w, read-only"

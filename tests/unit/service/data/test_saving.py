@@ -12,7 +12,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import WallTime
 from allotment.service.data import saving
 from allotment.service.data.objects.bucket import Bucket
-from allotment.service.data.saving import made_before
+from allotment.service.data.saving import made_before, path_below
 from allotment.service.launch import Account
 from tests.support.object_stores import Moto, a_store
 
@@ -30,6 +30,20 @@ DATASET = Dataset("vision", "results", "id", DataKind.MANAGED, "ann", versions=V
 )
 def test_a_version_of_these_outputs(digest: str, ended: int, number: int) -> None:
     assert made_before(DATASET, digest, "ann", WallTime(ended)) == number
+
+
+@pytest.mark.parametrize(
+    ("path", "below"),
+    [("/c/7/a", "a"), ("/c/7/b/../a/x", "a/x"), ("/c/7//a/", "a")],
+)
+def test_where_a_checkpoint_is_in_its_folder(path: str, below: str) -> None:
+    assert path_below("/c/7", path) == below
+
+
+@pytest.mark.parametrize("path", ["/c/7", "/c/7/../8/a", "/c/70/a", "a", "", "/etc/shadow"])
+def test_a_checkpoint_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(Rejected, match="is not in ALLOT_CHECKPOINT_DIR"):
+        path_below("/c/7", path)
 
 
 def test_a_file_that_cannot_be_read_is_not_the_store_that_does_not_answer(

@@ -81,6 +81,17 @@ def test_a_version_that_goes_takes_only_what_no_other_has(
     assert store.datasets() == []
 
 
+def test_a_version_goes_with_its_files_at_once_where_no_other_has_them(
+    store: DataStore,
+) -> None:
+    one = version(store, ("a", "f", b"same"), ("b", "f", b"only"), ("run", "x", b"#!/bin/sh"))
+    two = version(store, ("a", "f", b"same"))
+    store.drop(ID, one, at_once=True)
+    assert not store.tree(ID, one).exists()
+    assert [path.read_bytes() for path in store.shelf(ID).files()] == [b"same"]
+    assert (store.tree(ID, two) / "a").read_bytes() == b"same"
+
+
 def test_what_came_in_one_go_stays_however_long_it_took(store: DataStore) -> None:
     shelf, now = store.shelf(ID), time.time()
     for seconds in (100, 1000, 1900, 2999, 4100, 4200):

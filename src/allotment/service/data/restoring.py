@@ -1,0 +1,179 @@
+"""Checkpoints that became versions go back to where their job saved them, if these are gone.
+
+A folder of checkpoints may be lost: with a disk, with a machine, or since somebody tidied up.
+So before an attempt begins it is looked whether what the job reported last is there, with its
+owner's rights. If not, the newest version is laid out under another name and gets its own when
+it is whole; the job is told to go on from it.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from allotment.engine.records import JobRecord
+from allotment.engine.state import State
+from allotment.model import commands as c
+from allotment.model.datasets import Dataset, DataVersion, JobCheckpoint
+from allotment.model.errors import BackendError, Rejected
+from allotment.model.events import Phase
+from allotment.model.ids import SYSTEM, Actor
+from allotment.model.quantity import Instant, Millis
+from allotment.rights import paths
+from allotment.rights.removing import remove
+from allotment.rights.user import rights_of
+from allotment.service.content.manifest import FileEntry
+from allotment.service.data.datasets import Datasets
+from allotment.service.host_accounts import HostAccounts
+from allotment.service.launch import Account, Folders
+from allotment.service.threads import Threads
+
+PATIENCE_S: Final = 4 * 3600.0
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
+
+
+class Restoring:
+    """Has the newest checkpoint of jobs in place before they begin."""
+
+    def __init__(self, state: State, datasets: Datasets, folders: Folders, wish: Wish) -> None:
+        self._state = state
+        self._datasets = datasets
+        self._folders = folders
+        self._wish = wish
+        self._accounts = HostAccounts()
+        self._threads = Threads("restoring", each=2, total=4)
+
+    async def ready(self, job: JobRecord) -> tuple[Phase, ...]:
+        """Have a job's newest checkpoint in place; return how long it took to restore it.
+
+        Raises BackendError where that cannot be now.
+        """
+        found = self._newest(job)
+        if found is None or found[1].checkpoint is None:
+            return ()
+        (dataset, version), kept = found, found[1].checkpoint
+        began, folder = time.time(), self._folders.checkpoints(job.id, job.spec)
+        account = await self._accounts.of(job.owner)
+        reported = job.checkpoint.path if job.checkpoint is not None else ""
+        work = partial(self._restored, dataset, version, kept, reported, folder, account)
+        try:
+            if not await self._threads.run(job.owner.user, work, PATIENCE_S):
+                return ()
+        except FileNotFoundError:
+            return ()  # The version goes just now, or the books are those of a backup.
+        except (OSError, TimeoutError) as error:
+            why = getattr(error, "strerror", "") or "its file system does not answer"
+            raise BackendError(
+                f"the checkpoint of job {job.id} cannot be put to {folder}: {why}"
+            ) from error
+        no, path = job.attempts[-1].no, f"{folder}/{kept.path}"
+        named = f"{dataset.full}@{version.number}"
+        try:
+            await self._wish(
+                c.NoteRestored(job.id, no, path, kept.step, kept.progress_milli, named), SYSTEM
+            )
+        except Rejected as refusal:
+            raise BackendError(f"{refusal}") from refusal
+        ms = int((time.time() - began) * 1000)
+        return (Phase("checkpoint", Instant(int(began * 1000)), Millis(ms)),)
+
+    def _newest(self, job: JobRecord) -> tuple[Dataset, DataVersion] | None:
+        """Return the version that is a job's newest checkpoint, if its owner may read it."""
+        how, names = job.spec.checkpoint, self._datasets.names
+        if how is None or not how.save:
+            return None
+        named = names.reference(how.save)
+        dataset = self._state.datasets.get((named.tenant, named.name))
+        if dataset is None or not names.may_read(dataset, job.owner):
+            return None
+        kept = dataset.checkpoints_of(job.id)
+        return (dataset, kept[-1]) if kept else None
+
+    def _restored(
+        self,
+        dataset: Dataset,
+        version: DataVersion,
+        kept: JobCheckpoint,
+        reported: str,
+        folder: str,
+        account: Account,
+    ) -> bool:
+        """Have a checkpoint in its folder; False where what was reported last is there.
+
+        Raises OSError, and FileNotFoundError where the version is not there any more.
+        """
+        with rights_of(account.identity):
+            if reported and _is_there(reported):
+                return False
+            if _is_there(f"{folder}/{kept.path}"):
+                return True  # An older one than what was reported, which is gone.
+        files = self._datasets.store.manifest(dataset.id, version.digest).files
+        tree = self._datasets.store.tree(dataset.id, version.digest)
+        source = os.open(tree, _FOLDER)
+        try:
+            with rights_of(account.identity):
+                top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                _lay_out(source, top, kept, files, account)
+            finally:
+                os.close(top)
+        finally:
+            os.close(source)
+        return True
+
+
+def _is_there(path: str) -> bool:
+    try:
+        os.close(paths.resolve(path))
+    except OSError:
+        return False
+    return True
+
+
+def _lay_out(
+    source: int, top: int, kept: JobCheckpoint, files: tuple[FileEntry, ...], account: Account
+) -> None:
+    """Copy files below a folder as its user's; they are there as a whole, or not at all."""
+    part = f".allot-restored-{kept.job}"  # Of a service that was killed, too.
+    with rights_of(account.identity):
+        remove(top, part)
+        os.mkdir(part, 0o755, dir_fd=top)
+        fresh = os.open(part, _FOLDER, dir_fd=top)
+    try:
+        for file in files:
+            _copy(source, fresh, file, account)
+        with rights_of(account.identity):
+            _make_above(top, kept.path)
+            os.rename(kept.path, kept.path, src_dir_fd=fresh, dst_dir_fd=top)
+            os.fsync(top)
+    finally:
+        os.close(fresh)
+        with rights_of(account.identity):
+            remove(top, part)
+
+
+def _copy(source: int, fresh: int, file: FileEntry, account: Account) -> None:
+    """Copy one file; it is on the disk on return. Versions of checkpoints have no links."""
+    read = os.open(file.path, _READ, dir_fd=source)
+    with os.fdopen(read, "rb") as whole, rights_of(account.identity):
+        _make_above(fresh, file.path)
+        mode = 0o755 if file.kind == "x" else 0o644
+        with os.fdopen(os.open(file.path, _NEW, mode, dir_fd=fresh), "wb") as copy:
+            shutil.copyfileobj(whole, copy, 1 << 20)
+            copy.flush()
+            os.fsync(copy.fileno())
+
+
+def _make_above(top: int, path: str) -> None:
+    """Make the folders that a file lies in."""
+    parts = path.split("/")[:-1]
+    for number in range(len(parts)):
+        try:
+            os.mkdir("/".join(parts[: number + 1]), 0o755, dir_fd=top)
+        except FileExistsError:
+            continue
