@@ -74,6 +74,7 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        default_response_class=openapi.Returns,
         generate_unique_id_function=lambda route: route.name,
     )
     fair_use = FairUse(lambda: service.state.config.limits.per_user)

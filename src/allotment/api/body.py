@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 from msgspec import inspect
+from starlette.requests import Request
 from starlette.types import Receive
 
 from allotment.model.errors import BadInput, Code, Problem, Rejected
@@ -80,6 +81,11 @@ def decode(body: bytes, shape: type[T]) -> T:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         told = str(error) or "is nested too deeply"
         raise BadInput((Problem(told + _one_of(told, shape)),), "body") from error
+
+
+async def read_as(request: Request, shape: type[T], most: int = MOST_BYTES) -> T:
+    """Read the body of a request as JSON of a known shape. Raises as the two above do."""
+    return decode(await read_body(request.scope["headers"], request.receive, most), shape)
 
 
 _OUT_OF_LIST = re.compile(r"^Invalid enum value .* - at `\$\.(\w+)`$")

@@ -44,7 +44,7 @@ one of an array: `8[3]`. A pod that others made is `NAMESPACE%2FPOD`.
 
 
 class Returns(Response):
-    """Marks routes whose answers `returns` describes."""
+    """The class of routes that say none: `returns` alone describes their answers."""
 
     media_type = None
 

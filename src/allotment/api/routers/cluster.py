@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.body import decode, read_body
-from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.body import read_as
+from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done, Drain
 from allotment.model.commands import DrainNode, UndrainNode
@@ -19,9 +19,7 @@ from allotment.service.views import NodeView, TenantView
 router = APIRouter(tags=["cluster"])
 
 
-@router.get(
-    "/v1/nodes", responses=returns(list[NodeView]), response_class=Returns, name="nodes"
-)
+@router.get("/v1/nodes", responses=returns(list[NodeView]), name="nodes")
 async def list_nodes(service: TheService) -> Response:
     """List the nodes, and the jobs that hold their devices."""
     return reply(service.nodes())
@@ -30,7 +28,6 @@ async def list_nodes(service: TheService) -> Response:
 @router.post(
     "/v1/nodes/{name}:drain",
     responses=returns(Done),
-    response_class=Returns,
     openapi_extra=body_of(Drain),
     name="drain_node",
 )
@@ -38,29 +35,19 @@ async def drain_node(
     name: str, request: Request, service: TheService, caller: Caller
 ) -> Response:
     """Keep new work off a node; running jobs continue. For the administrator."""
-    drain = decode(await read_body(request.scope["headers"], request.receive), Drain)
+    drain = await read_as(request, Drain)
     await service.act(DrainNode(service.node_id(name), drain.reason), caller)
     return reply(Done())
 
 
-@router.post(
-    "/v1/nodes/{name}:undrain",
-    responses=returns(Done),
-    response_class=Returns,
-    name="undrain_node",
-)
+@router.post("/v1/nodes/{name}:undrain", responses=returns(Done), name="undrain_node")
 async def undrain_node(name: str, service: TheService, caller: Caller) -> Response:
     """Let a drained node take work again. For the administrator."""
     await service.act(UndrainNode(service.node_id(name)), caller)
     return reply(Done())
 
 
-@router.get(
-    "/v1/health",
-    responses=returns(list[HardwareView]),
-    response_class=Returns,
-    name="hardware_health",
-)
+@router.get("/v1/health", responses=returns(list[HardwareView]), name="hardware_health")
 async def list_hardware(service: TheService) -> Response:
     """List the nodes and devices that are not healthy: since when, and by which source."""
     return reply(service.shown(service.hardware()))
@@ -69,7 +56,6 @@ async def list_hardware(service: TheService) -> Response:
 @router.post(
     "/v1/health",
     responses=returns(list[HardwareView]),
-    response_class=Returns,
     openapi_extra=body_of(HealthNote),
     name="note_health",
 )
@@ -78,13 +64,11 @@ async def note_health(request: Request, service: TheService, caller: Caller) -> 
 
     It gets no new work while it is not healthy; running jobs continue.
     """
-    note = decode(await read_body(request.scope["headers"], request.receive), HealthNote)
+    note = await read_as(request, HealthNote)
     return reply(service.shown(await service.note_health(note, caller)))
 
 
-@router.get(
-    "/v1/tenants", responses=returns(list[TenantView]), response_class=Returns, name="tenants"
-)
+@router.get("/v1/tenants", responses=returns(list[TenantView]), name="tenants")
 async def list_tenants(service: TheService) -> Response:
     """List the tenants: what each is guaranteed, has, borrows and lends."""
     return reply(service.tenants())
@@ -95,9 +79,7 @@ OfTenant = Annotated[
 ]
 
 
-@router.get(
-    "/v1/queues", responses=returns(list[TenantQueues]), response_class=Returns, name="queues"
-)
+@router.get("/v1/queues", responses=returns(list[TenantQueues]), name="queues")
 async def list_queues(service: TheService, caller: Caller, tenant: OfTenant = "") -> Response:
     """Return the queues of each tenant as a tree: guarantee, use, what each lends and borrows,
     its limits, its jobs and the longest wait."""
@@ -117,7 +99,7 @@ Under = Annotated[
 ]
 
 
-@router.get("/v1/cells", responses=returns(CellTree), response_class=Returns, name="cells")
+@router.get("/v1/cells", responses=returns(CellTree), name="cells")
 async def list_cells(service: TheService, level: Level = "", under: Under = "") -> Response:
     """Return the tree of cells: the tenant and the jobs of each, and what is down.
 

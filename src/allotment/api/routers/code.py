@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_body
-from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
 from allotment.service.content.manifest import Manifest
@@ -19,13 +19,13 @@ MOST_LIST = 16 << 20
 """Bytes of a list of files."""
 
 
-@router.get("/v1/code", responses=returns(CodeRoom), response_class=Returns)
+@router.get("/v1/code", responses=returns(CodeRoom))
 async def code_room(service: TheService, caller: Caller) -> Response:
     """Return how much code you may take along, and how much of yours is here."""
     return reply(await service.code.room(caller))
 
 
-@router.get("/v1/code/{bundle}", responses=returns(CodeNote), response_class=Returns)
+@router.get("/v1/code/{bundle}", responses=returns(CodeNote))
 async def find_code(
     service: TheService,
     caller: Caller,
@@ -39,12 +39,7 @@ async def find_code(
     return reply(await service.code.find(bundle, tuple(also or ()), caller))
 
 
-@router.post(
-    "/v1/code",
-    responses=returns(CodeWanted),
-    response_class=Returns,
-    openapi_extra=body_of(Manifest),
-)
+@router.post("/v1/code", responses=returns(CodeWanted), openapi_extra=body_of(Manifest))
 async def begin_code(
     request: Request,
     service: TheService,
@@ -60,7 +55,7 @@ async def begin_code(
     return reply(await service.code.begin(body, tuple(also or ()), caller))
 
 
-@router.get("/v1/jobs/{ref}/code", responses=returns(CodeView), response_class=Returns)
+@router.get("/v1/jobs/{ref}/code", responses=returns(CodeView))
 async def code_of_job(job: Job, service: TheService, caller: Caller) -> Response:
     """Return what code a job took along: files, commit, and what was not committed."""
     return reply(await service.code.of_job(job, caller))

@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.body import decode, read_body
-from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.body import read_as
+from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import NewConfig
 from allotment.model.ids import Actor
@@ -19,9 +19,7 @@ MOST_TEXT = 2 * MIB
 """A configuration within a JSON string; its reader has a lower limit of its own."""
 
 
-@router.get(
-    "/v1/config", responses=returns(ConfigInForce), response_class=Returns, name="config"
-)
+@router.get("/v1/config", responses=returns(ConfigInForce), name="config")
 async def config_in_force(service: TheService, caller: Caller) -> Response:
     """Return the configuration in force. For the administrator."""
     return reply(service.reconfiguring.in_force(caller))
@@ -30,7 +28,6 @@ async def config_in_force(service: TheService, caller: Caller) -> Response:
 @router.post(
     "/v1/config:plan",
     responses=returns(ConfigPlan),
-    response_class=Returns,
     openapi_extra=body_of(NewConfig),
     name="plan_config",
 )
@@ -46,7 +43,6 @@ async def plan_config(request: Request, service: TheService, caller: Caller) -> 
 @router.post(
     "/v1/config:apply",
     responses=returns(ConfigPlan),
-    response_class=Returns,
     openapi_extra=body_of(NewConfig),
     name="apply_config",
 )
@@ -63,5 +59,4 @@ async def apply_config(request: Request, service: TheService, caller: Caller) ->
 
 async def _read(request: Request, caller: Actor) -> NewConfig:
     may_administer(caller)  # before so much is read of anybody
-    body = await read_body(request.scope["headers"], request.receive, MOST_TEXT)
-    return decode(body, NewConfig)
+    return await read_as(request, NewConfig, MOST_TEXT)

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.body import decode, read_body
+from allotment.api.body import read_as, read_body
 from allotment.api.files import Contents, headers_of
-from allotment.api.openapi import Returns, body_of, returns, returns_as
+from allotment.api.openapi import body_of, returns, returns_as
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, TheService, reply
 from allotment.api.routers.sending import named_in
 from allotment.api.shapes import Done
@@ -35,7 +35,7 @@ Tenant = Annotated[str, Path(description="The tenant, or `-` for whichever has i
 Name = Annotated[str, Path(description="The name, with `@3` for one version.")]
 
 
-@router.get("/v1/data", responses=returns(DataRows), response_class=Returns, name="datasets")
+@router.get("/v1/data", responses=returns(DataRows), name="datasets")
 async def list_data(service: TheService, caller: Caller) -> Response:
     """List the datasets that you may use: your own, your tenants', and those granted."""
     page = DataRows(tuple(await service.datasets.rows(caller)))
@@ -46,7 +46,6 @@ async def list_data(service: TheService, caller: Caller) -> Response:
 @router.post(
     "/v1/data",
     responses=returns(DataView),
-    response_class=Returns,
     openapi_extra=body_of(DataNote),
     name="create_dataset",
 )
@@ -55,17 +54,12 @@ async def create_data(request: Request, service: TheService, caller: Caller) -> 
 
     That is for the administrator.
     """
-    note = decode(await read_body(request.scope["headers"], request.receive), DataNote)
+    note = await read_as(request, DataNote)
     tenant = note.tenant or service.default_tenant(caller)
     return reply(await service.datasets.create(note, tenant, caller))
 
 
-@router.get(
-    "/v1/data/{tenant}/{name}",
-    responses=returns(DataView),
-    response_class=Returns,
-    name="dataset",
-)
+@router.get("/v1/data/{tenant}/{name}", responses=returns(DataView), name="dataset")
 async def show_data(
     tenant: Tenant, name: Name, service: TheService, caller: Caller
 ) -> Response:
@@ -73,12 +67,7 @@ async def show_data(
     return reply(await service.datasets.show(named_in(tenant, name), caller))
 
 
-@router.get(
-    "/v1/data/{tenant}/{name}/room",
-    responses=returns(DataRoom),
-    response_class=Returns,
-    name="data_room",
-)
+@router.get("/v1/data/{tenant}/{name}/room", responses=returns(DataRoom), name="data_room")
 async def data_room(
     tenant: Tenant, name: Name, service: TheService, caller: Caller
 ) -> Response:
@@ -89,7 +78,6 @@ async def data_room(
 @router.post(
     "/v1/data/{tenant}/{name}:put",
     responses=returns(DataWanted),
-    response_class=Returns,
     openapi_extra=body_of(Manifest),
     name="put_data",
 )
@@ -105,12 +93,7 @@ async def put_data(
     return reply(await service.datasets.put(named_in(tenant, name), body, caller))
 
 
-@router.get(
-    "/v1/data/{tenant}/{name}/files",
-    responses=returns(DataFiles),
-    response_class=Returns,
-    name="data_files",
-)
+@router.get("/v1/data/{tenant}/{name}/files", responses=returns(DataFiles), name="data_files")
 async def data_files(
     tenant: Tenant, name: Name, service: TheService, caller: Caller
 ) -> Response:
@@ -123,7 +106,6 @@ async def data_files(
 @router.get(
     "/v1/data/{tenant}/{name}/files/{digest}",
     responses=returns_as(BYTES, {"type": "string", "format": "binary"}, what="The file."),
-    response_class=Returns,
     name="data_file",
 )
 async def data_file(
@@ -143,7 +125,6 @@ async def data_file(
 @router.post(
     "/v1/data/{tenant}/{name}:grant",
     responses=returns(DataView),
-    response_class=Returns,
     openapi_extra=body_of(GrantNote),
     name="grant_data",
 )
@@ -151,14 +132,13 @@ async def grant_data(
     tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
 ) -> Response:
     """Let a tenant's members, or a user, read a dataset, or write too. For its owner."""
-    note = decode(await read_body(request.scope["headers"], request.receive), GrantNote)
+    note = await read_as(request, GrantNote)
     return reply(await service.datasets.grant(named_in(tenant, name), note, caller))
 
 
 @router.post(
     "/v1/data/{tenant}/{name}:revoke",
     responses=returns(DataView),
-    response_class=Returns,
     openapi_extra=body_of(GrantNote),
     name="revoke_data",
 )
@@ -166,14 +146,13 @@ async def revoke_data(
     tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
 ) -> Response:
     """Take a right back. Tasks that run keep what they have; no other starts with it."""
-    note = decode(await read_body(request.scope["headers"], request.receive), GrantNote)
+    note = await read_as(request, GrantNote)
     return reply(await service.datasets.revoke(named_in(tenant, name), note, caller))
 
 
 @router.post(
     "/v1/data/{tenant}/{name}:remove",
     responses=returns(Done),
-    response_class=Returns,
     openapi_extra=body_of(DataRemoval),
     name="remove_data",
 )
@@ -181,8 +160,7 @@ async def remove_data(
     tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
 ) -> Response:
     """Remove a version, or with 0 all of a dataset, unless a job needs it. For its owner."""
-    body = await read_body(request.scope["headers"], request.receive)
-    number = decode(body, DataRemoval).version
+    number = (await read_as(request, DataRemoval)).version
     named = named_in(tenant, name) + (f"@{number}" if number else "")
     await service.datasets.remove(named, caller)
     return reply(Done())

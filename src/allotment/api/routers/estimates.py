@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from allotment.api.body import read_body
 from allotment.api.fair_use import FairUse
-from allotment.api.openapi import Returns, job_body, returns
+from allotment.api.openapi import job_body, returns
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.api.routers.submit import careful, query_of
 from allotment.api.streams import at_length, while_there
@@ -22,9 +22,7 @@ router = APIRouter(tags=["jobs"])
 Since = Annotated[int, Query(ge=0, lt=1 << 62, description="Given from then on.")]
 
 
-@router.get(
-    "/v1/jobs/{ref}/eta", responses=returns(StartEstimate), response_class=Returns, name="eta"
-)
+@router.get("/v1/jobs/{ref}/eta", responses=returns(StartEstimate), name="eta")
 async def eta(job: Job, service: TheService, request: Request) -> Response:
     """Return when a job starts, as a range, and what that rests on.
 
@@ -37,7 +35,6 @@ async def eta(job: Job, service: TheService, request: Request) -> Response:
 @router.post(
     "/v1/jobs:dry-run",
     responses=returns(StartEstimate),
-    response_class=Returns,
     openapi_extra=job_body(),
     name="dry_run",
 )
@@ -66,9 +63,7 @@ async def dry_run(request: Request, service: TheService, caller: Caller) -> Resp
     return reply(service.shown(found))
 
 
-@router.get(
-    "/v1/estimates", responses=returns(Accuracy), response_class=Returns, name="accuracy"
-)
+@router.get("/v1/estimates", responses=returns(Accuracy), name="accuracy")
 async def accuracy(request: Request, service: TheService, since: Since = 0) -> Response:
     """Return how good the start estimates were: told against what came.
 

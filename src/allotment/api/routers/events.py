@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.openapi import Returns, returns
+from allotment.api.openapi import returns
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.shapes import End
 from allotment.api.streams import HEARTBEAT, SSE, Stream, event
@@ -38,7 +38,7 @@ ANSWERS[200]["content"][SSE] = {
 }
 
 
-@router.get("/v1/events", responses=ANSWERS, response_class=Returns, name="events")
+@router.get("/v1/events", responses=ANSWERS, name="events")
 async def all_events(  # noqa: PLR0913, PLR0917 - one argument a choice
     request: Request,
     service: TheService,
@@ -54,9 +54,7 @@ async def all_events(  # noqa: PLR0913, PLR0917 - one argument a choice
     return _stream(request, service, None, _place(after, last_event_id), caller)
 
 
-@router.get(
-    "/v1/jobs/{ref}/events", responses=ANSWERS, response_class=Returns, name="job_events"
-)
+@router.get("/v1/jobs/{ref}/events", responses=ANSWERS, name="job_events")
 async def job_events(  # noqa: PLR0913, PLR0917 - one argument a choice
     job: Job,
     request: Request,

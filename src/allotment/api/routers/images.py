@@ -6,8 +6,8 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.body import decode, read_body
-from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.body import read_as
+from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done
 from allotment.service.image_view import ImageNote, ImageRow, ImageView
@@ -17,23 +17,13 @@ router = APIRouter(tags=["images"])
 Name = Annotated[str, Query(description="`registry/name:tag`, or with a digest.")]
 
 
-@router.get(
-    "/v1/images",
-    responses=returns(list[ImageRow]),
-    response_class=Returns,
-    name="images",
-)
+@router.get("/v1/images", responses=returns(list[ImageRow]), name="images")
 async def list_images(service: TheService, caller: Caller) -> Response:
     """List the images in the store that you have used; all of them to the administrator."""
     return reply(await service.images.rows(caller))
 
 
-@router.get(
-    "/v1/images:inspect",
-    responses=returns(ImageView),
-    response_class=Returns,
-    name="inspect_image",
-)
+@router.get("/v1/images:inspect", responses=returns(ImageView), name="inspect_image")
 async def inspect_image(service: TheService, caller: Caller, image: Name) -> Response:
     """Return an image's layers, how large they are, and what would have to be fetched.
 
@@ -45,7 +35,6 @@ async def inspect_image(service: TheService, caller: Caller, image: Name) -> Res
 @router.post(
     "/v1/images:warm",
     responses=returns(ImageView),
-    response_class=Returns,
     openapi_extra=body_of(ImageNote),
     name="warm_image",
 )
@@ -54,19 +43,18 @@ async def warm_image(request: Request, service: TheService, caller: Caller) -> R
 
     Answers when it is, or after ten seconds: `is_here` tells. Ask again to go on waiting.
     """
-    note = decode(await read_body(request.scope["headers"], request.receive), ImageNote)
+    note = await read_as(request, ImageNote)
     return reply(await service.images.warm(note.image, caller))
 
 
 @router.post(
     "/v1/images:remove",
     responses=returns(Done),
-    response_class=Returns,
     openapi_extra=body_of(ImageNote),
     name="remove_image",
 )
 async def remove_image(request: Request, service: TheService, caller: Caller) -> Response:
     """Remove an image from the store, unless a task uses it. For the administrator."""
-    note = decode(await read_body(request.scope["headers"], request.receive), ImageNote)
+    note = await read_as(request, ImageNote)
     await service.images.remove(note.image, caller)
     return reply(Done())

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.body import decode, read_body
+from allotment.api.body import read_as
 from allotment.api.fair_use import FairUse
-from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.api.shapes import Changes, Note, Page
 from allotment.model import commands as c
@@ -28,7 +28,7 @@ MOST_ITEMS = 1000
 MOST_REFS = 100
 
 
-@router.get("/v1/jobs", responses=returns(Page), response_class=Returns)
+@router.get("/v1/jobs", responses=returns(Page))
 async def list_jobs(  # noqa: PLR0913, PLR0917 - one argument a filter
     service: TheService,
     caller: Caller,
@@ -73,7 +73,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - one argument a filter
     return reply(service.shown(Page(tuple(items), more)))
 
 
-@router.get("/v1/submissions", responses=returns(Submitted), response_class=Returns)
+@router.get("/v1/submissions", responses=returns(Submitted))
 async def find_submission(
     key: Annotated[str, Query(min_length=1, max_length=200)],
     service: TheService,
@@ -87,19 +87,19 @@ async def find_submission(
     return reply(await service.submission(key, caller))
 
 
-@router.get("/v1/jobs/{ref}", responses=returns(JobView), response_class=Returns)
+@router.get("/v1/jobs/{ref}", responses=returns(JobView))
 async def show_job(job: Job, service: TheService, caller: Caller) -> Response:
     """Return everything about one job."""
     return reply(service.shown(await service.job_with_runs(job, caller)))
 
 
-@router.get("/v1/jobs/{ref}/why", responses=returns(Blocked | None), response_class=Returns)
+@router.get("/v1/jobs/{ref}/why", responses=returns(Blocked | None))
 async def why(job: Job, service: TheService) -> Response:
     """Return why a job waits: null when it does not."""
     return reply(service.shown(service.why(job)))
 
 
-@router.get("/v1/jobs/{ref}/waits", responses=returns(WaitHistory), response_class=Returns)
+@router.get("/v1/jobs/{ref}/waits", responses=returns(WaitHistory))
 async def waits(job: Job, service: TheService) -> Response:
     """Return the life of a job in stretches of time: for what it waited in each, how long, and
     when it ran. Of finished jobs too."""
@@ -121,7 +121,6 @@ def _steer(verb: str, command: Callable[[JobId], c.AnyCommand], what: str) -> No
         name=f"{verb}_job",
         description=what,
         responses=returns(JobView),
-        response_class=Returns,
     )
     async def steer(job: Job, service: TheService, caller: Caller) -> Response:
         await service.act(command(job), caller)
@@ -150,11 +149,10 @@ def _steer_many(verb: Verb, what: str) -> None:
         name=f"{verb}_jobs",
         description=what + BEYOND,
         responses=returns(Steered),
-        response_class=Returns,
         openapi_extra=body_of(Wish),
     )
     async def steer(request: Request, service: TheService, caller: Caller) -> Response:
-        wish = decode(await read_body(request.scope["headers"], request.receive), Wish)
+        wish = await read_as(request, Wish)
         return reply(await service.steering.steer(verb, wish, caller))
 
 
@@ -162,40 +160,25 @@ for _many, _what in MANY.items():
     _steer_many(_many, _what)
 
 
-@router.post(
-    "/v1/jobs:choose",
-    responses=returns(Chosen),
-    response_class=Returns,
-    openapi_extra=body_of(Selector),
-)
+@router.post("/v1/jobs:choose", responses=returns(Chosen), openapi_extra=body_of(Selector))
 async def choose_jobs(request: Request, service: TheService, caller: Caller) -> Response:
     """Return which jobs are chosen, and how they stand. Changes nothing."""
-    jobs = decode(await read_body(request.scope["headers"], request.receive), Selector)
+    jobs = await read_as(request, Selector)
     return reply(service.selecting.told(jobs, caller))
 
 
-@router.post(
-    "/v1/jobs/{ref}:note",
-    responses=returns(JobView),
-    response_class=Returns,
-    openapi_extra=body_of(Note),
-)
+@router.post("/v1/jobs/{ref}:note", responses=returns(JobView), openapi_extra=body_of(Note))
 async def note_job(job: Job, request: Request, service: TheService, caller: Caller) -> Response:
     """Keep a note with a job, in place of an earlier one; an empty text takes it away."""
-    note = decode(await read_body(request.scope["headers"], request.receive), Note)
+    note = await read_as(request, Note)
     await service.act(c.NoteJob(job, note.text), caller)
     return reply(service.job(job, caller))
 
 
-@router.patch(
-    "/v1/jobs/{ref}",
-    responses=returns(JobView),
-    response_class=Returns,
-    openapi_extra=body_of(Changes),
-)
+@router.patch("/v1/jobs/{ref}", responses=returns(JobView), openapi_extra=body_of(Changes))
 async def edit_job(job: Job, request: Request, service: TheService, caller: Caller) -> Response:
     """Change a waiting job."""
-    changes = decode(await read_body(request.scope["headers"], request.receive), Changes)
+    changes = await read_as(request, Changes)
     await service.edit(job, lambda spec: apply_set(spec, changes.set), caller)
     return reply(service.shown(service.job(job, caller)))
 
@@ -204,14 +187,13 @@ async def edit_job(job: Job, request: Request, service: TheService, caller: Call
     "/v1/jobs/{ref}:clone",
     status_code=201,
     responses=returns(Submitted, 201),
-    response_class=Returns,
     openapi_extra=body_of(Changes),
 )
 async def clone_job(
     job: Job, request: Request, service: TheService, caller: Caller
 ) -> Response:
     """Submit a job again, with changes."""
-    changes = decode(await read_body(request.scope["headers"], request.receive), Changes)
+    changes = await read_as(request, Changes)
     fair_use: FairUse = request.app.state.fair_use
     was = service.spec_again(job, caller)
     spec = await fair_use.read(caller, lambda: apply_set(was, changes.set))

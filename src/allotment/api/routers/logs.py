@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.openapi import Returns, returns_as
+from allotment.api.openapi import returns_as
 from allotment.api.render import ENCODER, Caller, Job, TheService
 from allotment.api.shapes import End
 from allotment.api.streams import HEARTBEAT, SSE, Stream, event
@@ -36,7 +36,7 @@ ANSWERS[200]["content"][SSE] = {
 }
 
 
-@router.get("/v1/jobs/{ref}/logs", responses=ANSWERS, response_class=Returns, name="logs")
+@router.get("/v1/jobs/{ref}/logs", responses=ANSWERS, name="logs")
 async def job_logs(  # noqa: PLR0913, PLR0917 - one argument a choice
     job: Job,
     service: TheService,

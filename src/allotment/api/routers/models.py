@@ -3,14 +3,14 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from allotment.api.openapi import Returns, returns
+from allotment.api.openapi import returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.service.tracking.view import ModelRows
 
 router = APIRouter(tags=["models"])
 
 
-@router.get("/v1/models", responses=returns(ModelRows), response_class=Returns, name="models")
+@router.get("/v1/models", responses=returns(ModelRows), name="models")
 async def list_models(service: TheService, caller: Caller) -> Response:
     """List the registered models of the cluster's MLflow, and the job that made each.
 

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.files import Contents, headers_of
-from allotment.api.openapi import Returns, returns, returns_as
+from allotment.api.openapi import returns, returns_as
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.streams import Stream
 from allotment.model.errors import Code, Rejected
@@ -35,12 +35,7 @@ def is_path(path: str) -> bool:
     )
 
 
-@router.get(
-    "/v1/jobs/{ref}/outputs",
-    responses=returns(OutputPage),
-    response_class=Returns,
-    name="outputs",
-)
+@router.get("/v1/jobs/{ref}/outputs", responses=returns(OutputPage), name="outputs")
 async def list_outputs(
     job: Job,
     service: TheService,
@@ -61,7 +56,6 @@ async def list_outputs(
 @router.get(
     "/v1/jobs/{ref}/outputs/{attempt}/{path:path}",
     responses=returns_as(BYTES, {"type": "string", "format": "binary"}, what="The file."),
-    response_class=Returns,
     name="output",
 )
 async def fetch_output(

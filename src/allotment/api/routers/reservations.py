@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.body import decode, read_body
-from allotment.api.openapi import Returns, body_of, returns
+from allotment.api.body import read_as
+from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done
 from allotment.model.commands import EndReservation
@@ -14,12 +14,7 @@ from allotment.service.reservation_view import ReservationNote, ReservationView
 router = APIRouter(tags=["cluster"])
 
 
-@router.get(
-    "/v1/reservations",
-    responses=returns(list[ReservationView]),
-    response_class=Returns,
-    name="reservations",
-)
+@router.get("/v1/reservations", responses=returns(list[ReservationView]), name="reservations")
 async def list_reservations(service: TheService) -> Response:
     """List the reservations: nodes, times, and for whom they are."""
     return reply(service.reservations())
@@ -28,7 +23,6 @@ async def list_reservations(service: TheService) -> Response:
 @router.post(
     "/v1/reservations",
     responses=returns(list[ReservationView]),
-    response_class=Returns,
     openapi_extra=body_of(ReservationNote),
     name="reserve_nodes",
 )
@@ -38,16 +32,11 @@ async def reserve_nodes(request: Request, service: TheService, caller: Caller) -
     Jobs that could still run when it begins are kept off before; what runs there goes on,
     unless `evict` says otherwise. Gives all that are set then.
     """
-    note = decode(await read_body(request.scope["headers"], request.receive), ReservationNote)
+    note = await read_as(request, ReservationNote)
     return reply(await service.reserve(note, caller))
 
 
-@router.post(
-    "/v1/reservations/{name}:end",
-    responses=returns(Done),
-    response_class=Returns,
-    name="end_reservation",
-)
+@router.post("/v1/reservations/{name}:end", responses=returns(Done), name="end_reservation")
 async def end_reservation(name: str, service: TheService, caller: Caller) -> Response:
     """End a reservation, so that all jobs may use its nodes. For the administrator."""
     await service.act(EndReservation(name), caller)

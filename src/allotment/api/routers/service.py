@@ -9,9 +9,9 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from allotment.api.body import decode, read_body
+from allotment.api.body import read_as
 from allotment.api.metrics import CONTENT_TYPE, exposition
-from allotment.api.openapi import Returns, body_of, returns, returns_as
+from allotment.api.openapi import body_of, returns, returns_as
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Backup, Done
 from allotment.model.errors import Code, Rejected
@@ -24,15 +24,13 @@ WORD = returns_as("text/plain", {"type": "string"})
 NOT_READY = {503: {"description": "Not now.", "content": WORD[200]["content"]}}
 
 
-@router.get("/v1/service", responses=returns(Health), response_class=Returns, name="health")
+@router.get("/v1/service", responses=returns(Health), name="health")
 async def health(service: TheService) -> Response:
     """Return how the service is."""
     return reply(service.shown(service.health()))
 
 
-@router.post(
-    "/v1/service:stop", responses=returns(Done), response_class=Returns, name="stop_service"
-)
+@router.post("/v1/service:stop", responses=returns(Done), name="stop_service")
 async def stop_service(request: Request, caller: Caller) -> Response:
     """Stop the service. Tasks run on, and are adopted at the next start."""
     may_administer(caller)
@@ -42,16 +40,12 @@ async def stop_service(request: Request, caller: Caller) -> Response:
 
 
 @router.post(
-    "/v1/service:backup",
-    responses=returns(Done),
-    response_class=Returns,
-    openapi_extra=body_of(Backup),
-    name="back_up",
+    "/v1/service:backup", responses=returns(Done), openapi_extra=body_of(Backup), name="back_up"
 )
 async def back_up(request: Request, service: TheService, caller: Caller) -> Response:
     """Write a consistent copy of the books to a new file on the service's machine."""
     may_administer(caller)
-    wanted = decode(await read_body(request.scope["headers"], request.receive), Backup)
+    wanted = await read_as(request, Backup)
     target = wanted.target
     if not target.startswith("/") or "\0" in target:
         raise Rejected(Code.PATH_UNUSABLE, "The target must be an absolute path.")

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.openapi import Returns, returns
+from allotment.api.openapi import returns
 from allotment.api.render import TheService, reply
 from allotment.api.streams import at_length
 from allotment.service.fairness_view import FairnessReport
@@ -24,9 +24,7 @@ Until = Annotated[
 ]
 
 
-@router.get(
-    "/v1/statistics", responses=returns(Statistics), response_class=Returns, name="statistics"
-)
+@router.get("/v1/statistics", responses=returns(Statistics), name="statistics")
 async def statistics(
     request: Request, service: TheService, since: Since = 0, until: Until = None
 ) -> Response:
@@ -49,7 +47,7 @@ By = Annotated[
 ]
 
 
-@router.get("/v1/usage", responses=returns(UsageReport), response_class=Returns, name="usage")
+@router.get("/v1/usage", responses=returns(UsageReport), name="usage")
 async def usage(
     request: Request,
     service: TheService,
@@ -65,12 +63,7 @@ async def usage(
     return reply(service.shown(found))
 
 
-@router.get(
-    "/v1/usage/now",
-    responses=returns(list[LiveTask]),
-    response_class=Returns,
-    name="usage_now",
-)
+@router.get("/v1/usage/now", responses=returns(list[LiveTask]), name="usage_now")
 async def usage_now(service: TheService) -> Response:
     """List the running tasks with what each uses now: CPU, memory, processes, devices.
 
@@ -79,12 +72,7 @@ async def usage_now(service: TheService) -> Response:
     return reply(await service.live_use())
 
 
-@router.get(
-    "/v1/objectives",
-    responses=returns(ObjectivesReport),
-    response_class=Returns,
-    name="objectives",
-)
+@router.get("/v1/objectives", responses=returns(ObjectivesReport), name="objectives")
 async def objectives(
     request: Request, service: TheService, since: Since = 0, until: Until = None
 ) -> Response:
@@ -96,9 +84,7 @@ async def objectives(
     return reply(service.shown(found))
 
 
-@router.get(
-    "/v1/fairness", responses=returns(FairnessReport), response_class=Returns, name="fairness"
-)
+@router.get("/v1/fairness", responses=returns(FairnessReport), name="fairness")
 async def fairness(request: Request, service: TheService) -> Response:
     """Return what each tenant deserves of the cluster now, and has; and which are starved."""
     found = await at_length(request, "sums", service.reports.fairness)

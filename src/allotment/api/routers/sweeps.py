@@ -3,27 +3,20 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from allotment.api.openapi import Returns, returns
+from allotment.api.openapi import returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.service.sweep_view import SweepRow, SweepView
 
 router = APIRouter(tags=["jobs"])
 
 
-@router.get(
-    "/v1/sweeps", responses=returns(list[SweepRow]), response_class=Returns, name="sweeps"
-)
+@router.get("/v1/sweeps", responses=returns(list[SweepRow]), name="sweeps")
 async def list_sweeps(service: TheService, caller: Caller) -> Response:
     """List the newest hundred sweeps, the newest first."""
     return reply(service.shown(await service.sweeping.sweeps(caller)))
 
 
-@router.get(
-    "/v1/sweeps/{ref}",
-    responses=returns(SweepView),
-    response_class=Returns,
-    name="show_sweep",
-)
+@router.get("/v1/sweeps/{ref}", responses=returns(SweepView), name="show_sweep")
 async def show_sweep(ref: str, service: TheService, caller: Caller) -> Response:
     """Return a sweep with its trials, the best first.
 
@@ -32,12 +25,7 @@ async def show_sweep(ref: str, service: TheService, caller: Caller) -> Response:
     return reply(service.shown(await service.sweeping.sweep(ref, caller)))
 
 
-@router.post(
-    "/v1/sweeps/{ref}:stop",
-    responses=returns(SweepView),
-    response_class=Returns,
-    name="stop_sweep",
-)
+@router.post("/v1/sweeps/{ref}:stop", responses=returns(SweepView), name="stop_sweep")
 async def stop_sweep(ref: str, service: TheService, caller: Caller) -> Response:
     """End all trials of a sweep: those that run get their grace time."""
     return reply(service.shown(await service.sweeping.stop(ref, caller)))
