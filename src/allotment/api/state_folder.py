@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from allotment.model.errors import StoreError
+from allotment.rights.writing import sync_folder, write_whole
 
 SOCKET, TOKEN, ADDRESS = "allot.sock", "token", "address.json"
 
@@ -54,32 +55,6 @@ def prepare(folder: Path) -> None:
         ) from error
 
 
-def write_whole(path: Path, data: bytes, mode: int) -> None:
-    """Write a file that is there completely or not at all, durably."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(fd, mode)
-            os.fsync(fd)
-        part.rename(path)
-        sync_folder(path.parent)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder survive a power cut."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 # ── token ───────────────────────────────────────────────────────────────────────────────
 
 
@@ -104,7 +79,8 @@ def token_in(folder: Path) -> tuple[bytes, bool]:
 
 def _new_token(path: Path) -> bytes:
     token = secrets.token_urlsafe(32).encode()
-    write_whole(path, token + b"\n", 0o600)
+    write_whole(path, token + b"\n")
+    sync_folder(path.parent)
     return token
 
 

@@ -1,11 +1,11 @@
 """Writes a user's own file of keys for object stores, which AWS's tools read too."""
 
-import os
 import re
 from pathlib import Path
 from typing import Final
 
 from allotment.cli.output import Failed
+from allotment.rights.writing import write_whole
 
 FILE: Final = ".aws/credentials"
 _HEAD: Final = re.compile(r"\s*\[(.*)\]\s*")
@@ -36,14 +36,7 @@ def keep(home: Path, profile: str, key_id: str, secret: str) -> Path:
         kept[-1] += "\n"
     mine = f"[{profile}]\naws_access_key_id = {key_id}\naws_secret_access_key = {secret}\n"
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write("".join(kept) + mine)
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)  # There are secrets in it.
+    write_whole(path, ("".join(kept) + mine).encode())
     return path
 
 

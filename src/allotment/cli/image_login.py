@@ -1,12 +1,12 @@
 """Writes a user's own file of passwords for registries, which Docker and podman read too."""
 
 import json
-import os
 from base64 import b64encode
 from pathlib import Path
 from typing import Any, cast
 
 from allotment.cli.output import Failed
+from allotment.rights.writing import write_whole
 
 FILE = ".docker/config.json"
 
@@ -51,9 +51,5 @@ def _write(home: Path, found: dict[str, Any]) -> Path:
     """Replace the file as a whole, for its user alone."""
     path = home / FILE
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w") as file:
-        json.dump(found, file, indent=2)
-    fresh.replace(path)
+    write_whole(path, json.dumps(found, indent=2).encode())
     return path

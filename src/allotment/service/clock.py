@@ -7,7 +7,6 @@ service that was away knows how long, whatever was done to the wall clock meanwh
 that file, or after a boot, the wall clock is believed, but never back before the log's end.
 """
 
-import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from allotment.model.quantity import Instant, WallTime
+from allotment.rights.writing import write_whole
 
 FILE = "clock.json"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -91,10 +91,5 @@ class SteadyClock:
         """Replace the file; without it the wall clock is believed at the next start."""
         if self._file is None or self._kept() == anchor:
             return
-        new = self._file.with_suffix(".new")
         with suppress(OSError):
-            new.unlink(missing_ok=True)
-            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.encode(anchor))
-            new.rename(self._file)
+            write_whole(self._file, msgspec.json.encode(anchor))

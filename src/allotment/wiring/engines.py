@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
-from allotment.api.state_folder import write_whole
 from allotment.model.cells import CellType
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup, EngineType, lacks_of
@@ -17,6 +16,7 @@ from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, 
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
+from allotment.rights.writing import write_whole
 from allotment.service.ports import Backend
 from allotment.wiring import kubernetes, slurm
 
@@ -367,7 +367,7 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
 def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:
     """Let the next start know what was found, should the engine not answer then."""
     if name != SOLE:
-        write_whole(folder / f"nodes-of-{name}.json", msgspec.json.encode(nodes), 0o600)
+        write_whole(folder / f"nodes-of-{name}.json", msgspec.json.encode(nodes))
 
 
 def _unanswered(error: EngineAway, setup: EngineSetup) -> BackendError:

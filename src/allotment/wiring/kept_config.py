@@ -7,10 +7,10 @@ place after that. A start that finds both goes by the log, which says whether it
 from collections.abc import Callable
 from pathlib import Path
 
-from allotment.api.state_folder import sync_folder, write_whole
 from allotment.engine.foresee import digest
 from allotment.model.errors import BadInput, Problem
 from allotment.model.tenancy import Config
+from allotment.rights.writing import sync_folder, write_whole
 
 CONFIG = "config.yaml"
 NEXT = "config.next.yaml"
@@ -40,7 +40,8 @@ class Kept:
 
 def announce(folder: Path, text: bytes) -> None:
     """Write a configuration beside the one in force."""
-    write_whole(folder / NEXT, text, 0o600)
+    write_whole(folder / NEXT, text)
+    sync_folder(folder)
 
 
 def keep(folder: Path) -> None:

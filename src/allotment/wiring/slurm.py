@@ -7,11 +7,11 @@ from pathlib import Path
 
 import structlog
 
-from allotment.api.state_folder import write_whole
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
+from allotment.rights.writing import sync_folder, write_whole
 
 log = structlog.get_logger("allot.wiring")
 
@@ -59,8 +59,9 @@ def unanswered(error: EngineAway, setup: EngineSetup | None = None) -> BackendEr
 def keep(folder: Path, partition: str, *, pilot: bool) -> None:
     """Write down the partition for later starts, and how it is used."""
     if pilot:
-        write_whole(folder / PILOT, b"", 0o600)
-    write_whole(folder / KEPT, f"{partition}\n".encode(), 0o600)
+        write_whole(folder / PILOT, b"")
+    write_whole(folder / KEPT, f"{partition}\n".encode())
+    sync_folder(folder)
 
 
 def described(partition: str) -> tuple[tuple[Node, ...], Topology]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from allotment.backends.pilot.backend import _kept  # pyright: ignore[reportPrivateUsage]
+from allotment.backends.kept import kept_text
 from allotment.backends.pilot.mpi import with_agents
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import Resources
@@ -66,6 +66,6 @@ def test_a_secret_that_a_crash_left_empty_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.touch()
     path.with_suffix(".part").write_text("older, and readable")
-    assert _kept(path, lambda: "s3cret") == "s3cret"
-    assert _kept(path, lambda: "another") == "s3cret"
+    assert kept_text(path, lambda: "s3cret") == "s3cret"
+    assert kept_text(path, lambda: "another") == "s3cret"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -4,17 +4,17 @@ A pod may be deleted, or changed, by whoever has the right to; this file is the 
 """
 
 import asyncio
-import os
 from pathlib import Path
-from secrets import token_hex
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from allotment.backends.kept import own_name, read_record
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
 from allotment.model.reasons import StopCause
+from allotment.rights.writing import write_whole
 
 
 class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -67,12 +67,7 @@ class Records:
     def prepare(self) -> str:
         """Make the folder; return what the names of our pods begin with: no other's do."""
         (self._root / "tasks").mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._root / "name"
-        if not path.exists():
-            part = path.with_suffix(".part")
-            part.write_text(f"allot-{token_hex(4)}")
-            part.rename(path)
-        return path.read_text()
+        return own_name(self._root)
 
     def folder(self, key: TaskKey) -> Path:
         return self._root / "tasks" / str(key.job) / str(key.attempt) / str(key.index)
@@ -89,14 +84,7 @@ class Records:
         """Return what is kept of a task; None for nothing. Raises BackendError."""
         if key.job not in self._jobs:
             return None
-        path = self.folder(key) / "record.json"
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Launched)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            # That it cannot be read does not say that it never was.
-            raise BackendError(f"what is known of task {key}: {path}: {error}") from error
+        return read_record(self.folder(key) / "record.json", Launched, key)
 
     async def keep(self, key: TaskKey, record: Launched) -> None:
         """Keep what is known, through crashes too. Raises BackendError.
@@ -109,12 +97,8 @@ class Records:
 
     def _write(self, key: TaskKey, record: Launched) -> None:
         path = self.folder(key) / "record.json"
-        part = path.with_suffix(".part")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with part.open("wb") as file:
-                file.write(msgspec.json.encode(record))
-                os.fsync(file.fileno())
-            part.rename(path)
+            write_whole(path, msgspec.json.encode(record))
         except OSError as error:
             raise BackendError(f"what task {key} is cannot be kept: {error}") from error

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from allotment.backends.kept import kept_text, own_name
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.pilot import asking
@@ -159,8 +160,8 @@ class PilotBackend:
         (self._root / "nodes").mkdir(mode=0o700, parents=True, exist_ok=True)
         self._root.chmod(0o700)
         # No other service's jobs have names that begin so.
-        self._prefix = _kept(self._root / "name", lambda: f"allot-{token_hex(4)}")
-        self._secret = _kept(self._root / "secret", lambda: token_hex(32)).encode()
+        self._prefix = own_name(self._root)
+        self._secret = kept_text(self._root / "secret", lambda: token_hex(32)).encode()
         if self._disk:
             root = own_folder(self._disk, self._prefix)
             kept = Checkpoints(self._root / "checkpoints")
@@ -755,25 +756,6 @@ class PilotBackend:
 
 def _lost(key: TaskKey, why: str) -> TaskReport:
     return TaskReport(key, Seen.ENDED, exit=Exit(lost=True, platform_error=why))
-
-
-def _kept(path: Path, make: Callable[[], str]) -> str:
-    """Return what a file has; what is made for it is on disk before it is used.
-
-    A crash can leave it empty: an empty secret would be everybody's.
-    """
-    text = path.read_text() if path.exists() else ""
-    if text:
-        return text
-    part, text = path.with_suffix(".part"), make()
-    part.unlink(missing_ok=True)
-    part.touch(mode=0o600)
-    with part.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)
-    return text
 
 
 def _wall_now() -> WallTime:

@@ -25,6 +25,7 @@ from allotment.backends.pilot.messages import (
     unpacked,
 )
 from allotment.model.errors import BackendError
+from allotment.rights.writing import write_whole
 
 log = structlog.get_logger("allot.pilot")
 
@@ -105,9 +106,7 @@ class Door:
                     ) from error
         assert self._server is not None
         self.address = f"{host} {self._server.sockets[0].getsockname()[1]}"
-        part = self._folder / f"{ADDRESS}.part"
-        part.write_text(f"{self.address}\n")
-        part.rename(self._folder / ADDRESS)
+        write_whole(self._folder / ADDRESS, f"{self.address}\n".encode())
 
     def _last_port(self, host: str) -> int:
         """Return where runners that cannot look it up still dial; 0 if that is elsewhere."""

@@ -30,6 +30,7 @@ from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import TaskKey
 from allotment.model.reports import NodeReport
+from allotment.rights.writing import write_whole
 from allotment.service.isolated import isolated
 
 log = structlog.get_logger("allot.pilot")
@@ -113,13 +114,8 @@ class Hold:
 
     def _keep(self, **changes: object) -> None:
         self.kept = msgspec.structs.replace(self.kept, **changes)
-        part = self.folder / f"{KEPT}.part"
         try:
-            with part.open("wb") as file:
-                os.fchmod(file.fileno(), 0o600)
-                file.write(msgspec.json.encode(self.kept))
-                os.fsync(file.fileno())
-            part.rename(self.folder / KEPT)
+            write_whole(self.folder / KEPT, msgspec.json.encode(self.kept))
         except OSError as error:
             raise BackendError(
                 f"what holds node {self.node.name} cannot be kept: {error}"

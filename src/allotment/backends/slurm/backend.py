@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from allotment.backends.contact import Contact
+from allotment.backends.kept import own_name, read_record
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.output import Piece, chunk_of
 from allotment.backends.slurm import client, nodes, token
@@ -65,6 +66,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.reservations import FoundReservation
 from allotment.rights.removing import remove
+from allotment.rights.writing import write_whole
 from allotment.service.forever import forever
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.looks import Looks
@@ -210,11 +212,8 @@ class SlurmBackend:
             (self._runner, archive, 0o644),
             (self._root / "mpi-agent", AGENT.read_bytes(), 0o755),
         ):
-            part = path.with_suffix(".part")
-            part.write_bytes(content)
-            part.chmod(mode)
-            part.rename(path)  # a job that starts just now reads all of it
-        self._prefix = self._own_name()
+            write_whole(path, content, mode)  # a job that starts just now reads all of it
+        self._prefix = own_name(self._root)
         self._watch = NodeWatch(
             self._slurm, self._nodes, self._partition, self._contact, self._hear_of_node
         )
@@ -233,15 +232,6 @@ class SlurmBackend:
                 (self._keep_accounting, STEP_EVERY_S, "Slurm's accounts"),
             )
         ]
-
-    def _own_name(self) -> str:
-        """Return what the names of our jobs begin with: no other service's do."""
-        path = self._root / "name"
-        if not path.exists():
-            part = path.with_suffix(".part")
-            part.write_text(f"allot-{token_hex(4)}")
-            part.rename(path)
-        return path.read_text()
 
     async def close(self) -> None:
         for loop in self._loops:
@@ -807,23 +797,11 @@ class SlurmBackend:
         known = self._live.get(key)
         if known is not None:
             return known
-        path = self._folder(key).with_suffix(".json")
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=Submitted)
-        except FileNotFoundError:
-            return None
-        except (OSError, msgspec.DecodeError) as error:
-            # That it cannot be read does not say that it never was.
-            raise BackendError(f"what is known of task {key}: {path}: {error}") from error
+        return read_record(self._folder(key).with_suffix(".json"), Submitted, key)
 
     def _keep(self, key: TaskKey, record: Submitted) -> None:
-        path = self._folder(key).with_suffix(".json")
-        part = path.with_suffix(".part")
         try:
-            with part.open("wb") as file:
-                file.write(msgspec.json.encode(record))
-                os.fsync(file.fileno())
-            part.rename(path)
+            write_whole(self._folder(key).with_suffix(".json"), msgspec.json.encode(record))
         except OSError as error:
             raise BackendError(f"what task {key} is cannot be kept: {error}") from error
         if key in self._live:

@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from allotment.rights.removing import remove
+from allotment.rights.writing import write_whole
 from allotment.service.environments.uv import own
 
 FOLDER: Final = "environments"
@@ -71,12 +72,7 @@ class EnvironmentStore:
         path = self.root / "salt"
         with self._turn:
             if not path.exists():
-                fresh = self.root / "new" / os.urandom(8).hex()
-                fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                os.write(fd, os.urandom(32))
-                os.fsync(fd)
-                os.close(fd)
-                fresh.rename(path)
+                write_whole(path, os.urandom(32))
         return path.read_bytes()
 
     def made(self, key: str) -> Path:
@@ -182,12 +178,7 @@ class EnvironmentStore:
         return self.root / "known" / f"{key}.json"
 
     def _write(self, key: str, known: Known) -> None:
-        fresh = self.root / "new" / os.urandom(8).hex()
-        with fresh.open("wb") as file:
-            file.write(msgspec.json.encode(known))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path(key))
+        write_whole(self._path(key), msgspec.json.encode(known))
 
 
 def _freeze(top: Path) -> tuple[int, int]:
