@@ -7,8 +7,6 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import chains_of
 from allotment.engine.apply import apply
-from allotment.engine.audit import audit
-from allotment.engine.audit_cells import lacking, worse
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.cell_quota import shortages
@@ -17,6 +15,8 @@ from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import DEVICE, GIB, NOTHING, Resources
 from allotment.model.tenancy import Config, Limits, Preempt, Queue, QueueOrder, Tenant
+from tests.support.audit import audit
+from tests.support.audit_cells import lacking, worse
 from tests.support.builders import POLICIES
 from tests.support.world import World
 

@@ -18,12 +18,12 @@ from allotment.core.gang import Gang
 from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.room import place_cost
 from allotment.core.trial import Trial
-from allotment.engine.audit import audit
 from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.lifecycle import JobState
 from allotment.model.tenancy import Config, Preempt, QueueOrder
+from tests.support.audit import audit
 from tests.support.builders import JobBuilder, a_config, a_job, a_tenant, gpus
 from tests.support.world import Unaudited, World
 from tests.unit.core.cells.plots import MACHINES, TOPOLOGY, owns

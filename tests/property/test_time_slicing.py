@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from allotment.core.gang import Standing
 from allotment.core.rank import Rank, moving
-from allotment.engine.audit import audit
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.ids import JobId, NodeId
@@ -26,6 +25,7 @@ from allotment.sim.scenario import Owners, Scenario
 from allotment.sim.settings import Settings
 from allotment.sim.simulation import BEYOND_ALL, Simulation
 from allotment.sim.trace import Trace, TraceJob
+from tests.support.audit import audit
 
 ROUND = 60 * SECOND
 SLICED = Settings(round_ms=ROUND, lead_ms=0, eviction="suspend", queues=(100_000, 400_000))

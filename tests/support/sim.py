@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from allotment.engine.audit import audit
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.sim.cluster import cluster_of
@@ -20,6 +19,7 @@ from allotment.sim.scenario import Scenario
 from allotment.sim.settings import Settings
 from allotment.sim.simulation import Simulation
 from allotment.sim.trace import Trace, TraceJob
+from tests.support.audit import audit
 
 Rows = list[tuple[int, int, int]]
 """Submission, devices and run time of jobs, sorted by submission."""

@@ -1,6 +1,5 @@
 """A cluster without a backend: the test plays the machines. Audited after every step."""
 
-from allotment.engine.audit import audit
 from allotment.engine.engine import Engine
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
@@ -15,6 +14,7 @@ from allotment.model.reasons import Blocked
 from allotment.model.reports import AnyReport, CheckpointReport, Seen, TaskReport
 from allotment.model.tenancy import Config
 from allotment.service.why import why
+from tests.support.audit import audit
 from tests.support.builders import ALICE, NOW, POLICIES, JobBuilder
 
 FAILED = Diagnosis("exit_1", "It failed.", Owner.USER, RetryClass.UNKNOWN)

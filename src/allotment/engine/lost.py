@@ -1,15 +1,9 @@
 """Which cells tenants have lost to broken, drained and lost hardware, and since when."""
 
 from allotment.engine.state import State
-from allotment.explain.lost_cells import Loss, losses
+from allotment.explain.lost_cells import losses
 from allotment.model.ids import NodeId
 from allotment.model.quantity import Instant
-
-
-def lost_cells(state: State) -> tuple[Loss, ...]:
-    """Return what every tenant cannot have of its cells; nothing where shares are counted."""
-    cells = state.cluster.cells
-    return losses(cells, broken_since(state)) if cells is not None else ()
 
 
 def lost_counts(state: State) -> dict[tuple[str, str], int]:

@@ -61,16 +61,11 @@ class History(msgspec.Struct, frozen=True):
     """When nodes took no work, drained or lost."""
 
 
-def trace_of(records: Iterable[e.Record], since_ms: int, until_ms: int) -> Trace:
-    """Fold a log into the jobs that were in line or ran between two instants.
-
-    `records` begin at the log's beginning: what was submitted before counts too.
-    """
-    return history_of(records, since_ms, until_ms).trace
-
-
 def history_of(records: Iterable[e.Record], since_ms: int, until_ms: int) -> History:
-    """The same as `trace_of`, and what really happened. O(1) an event."""
+    """Fold a log into the jobs that were in line or ran between two instants, and their ends.
+
+    `records` begin at the log's beginning: what was submitted before counts too. O(1) an event.
+    """
     fold = _Fold(since_ms)
     for record in records:
         if record.at > until_ms:

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from allotment.engine.apply import apply
-from allotment.engine.audit import audit
 from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
@@ -22,6 +21,7 @@ from allotment.service.pipeline import load
 from allotment.store.sqlite import FILE, SqliteStore
 from allotment.wire.config import config_to_wire, read_config
 from tests.contract.stores.older.make import answers
+from tests.support.audit import audit
 from tests.support.builders import ALICE, POLICIES, a_job, a_node
 
 OLDER = Path(__file__).with_name("older")

@@ -23,7 +23,6 @@ from allotment.core.own_cells import guaranteed_place
 from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.room import losers, preempt_lower
 from allotment.core.request import Shape, shape_of
-from allotment.engine.audit_cells import flaws
 from allotment.engine.decide import check
 from allotment.engine.state import State
 from allotment.model.cell_quota import shortages
@@ -47,6 +46,7 @@ from tests.golden.hived.words import (
     Task,
     Waits,
 )
+from tests.support.audit_cells import flaws
 from tests.support.builders import ALICE, POLICIES
 
 NOW = Instant(1)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.engine.lost import lost_cells
+from allotment.engine.lost import broken_since
 from allotment.explain.lost_cells import Loss, free_if, lacking, losses
 from allotment.model import commands as c
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
@@ -41,7 +41,10 @@ class Rack(World):
         self.tell(HealthReport(NodeId(node), Source.PROBE, ok, place, "gpu_ecc"))
 
     def lost(self) -> dict[tuple[str, str], Loss]:
-        return {(loss.tenant, loss.type): loss for loss in lost_cells(self.state)}
+        cells = self.state.cluster.cells
+        assert cells is not None
+        found = losses(cells, broken_since(self.state))
+        return {(loss.tenant, loss.type): loss for loss in found}
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from msgspec.structs import replace
 
 from allotment.core.gang import Standing
 from allotment.core.request import Request, Shape
-from allotment.engine.audit import audit
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.ids import JobId
@@ -25,6 +24,7 @@ from allotment.sim.settings import Settings
 from allotment.sim.simulation import Simulation
 from allotment.sim.speeds import PLAIN, Pairs, Rates, Speeds
 from allotment.sim.trace import Trace, TraceJob
+from tests.support.audit import audit
 
 HALF = Resources(gpu_milli=DEVICE // 2)
 NOW, LATER = Instant(0), Instant(6 * MINUTE)

@@ -4,7 +4,7 @@ A guaranteed task *takes* leaves in cells of its tenant; an opportunistic one is
 leaves that no guaranteed task takes, and is in no tenant's way: a tenant gets its cell as if
 the borrower were not there. That is what keeps the shares safe: at every moment each tenant
 can have all the healthy cells it is guaranteed by sending borrowers away (HiveD, OSDI'20,
-theorem 1; `engine/audit_cells.py` checks it by trying).
+theorem 1; `tests/support/audit_cells.py` tries it).
 
 The book follows from what is taken, lent and shut, whatever the order in which it came.
 """

@@ -17,10 +17,3 @@ class BorrowAndReturn:
         if fits:
             return GUARANTEED
         return OPPORTUNISTIC if tenant.borrow and preemptible else None
-
-
-class StaticQuota:
-    """Within the tenant's share or not at all: nothing is lent, nothing is evicted."""
-
-    def entitle(self, tenant: Tenant, *, fits: bool, preemptible: bool) -> Entitlement | None:  # noqa: ARG002
-        return GUARANTEED if fits else None

@@ -21,8 +21,6 @@ from allotment.sim.trace import BadTrace, TraceJob
 
 FIELDS = 10
 NO_RATE = "no rate is known for its model on so many devices"
-REFERENCE = "v100"
-"""The type of device that run times are told for."""
 _MODEL, _STEPS, _DEVICES, _ARRIVAL = 0, 5, 6, 9
 
 
@@ -33,19 +31,6 @@ Rates = dict[Key, float]
 Pairs = dict[tuple[Key, Key], float]
 Table = dict[str, dict[str, float | tuple[float, float]]]
 """Rates of one type as they are stored: alone under `null`, packed under the other's name."""
-
-
-def read_rates(path: Path, gpu_type: str = REFERENCE) -> Rates:
-    """Read steps a second of (model, devices) alone on a type, from Gavel's throughputs.
-
-    Raises BadTrace for a file of another shape, or without that type.
-    """
-    tables = read_all_rates(path)
-    if gpu_type not in tables:
-        raise BadTrace(
-            f"{path.name}: no throughputs for {gpu_type!r}; it has {', '.join(tables)}"
-        )
-    return tables[gpu_type]
 
 
 def read_all_rates(path: Path) -> dict[str, Rates]:

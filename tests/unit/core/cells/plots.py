@@ -4,13 +4,13 @@ from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain, chains_of
 from allotment.core.cells.space import Space
 from allotment.core.request import Request
-from allotment.engine.audit_cells import flaws
 from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import GIB, Resources
 from allotment.model.tenancy import Tenant
+from tests.support.audit_cells import flaws
 
 LEAF, PAIR, SOCKET, NODE, RACK = range(5)
 NAMES = ("V100", "pair", "socket", "node", "rack")

@@ -15,13 +15,13 @@ from allotment.core.cells.search import find
 from allotment.core.cells.space import Space
 from allotment.core.ledger import Ledger
 from allotment.core.request import needs_of
-from allotment.engine.audit_cells import flaws, worse
 from allotment.model.cells import PinnedCell
 from allotment.model.errors import InvariantViolated
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Quota, Slot
 from allotment.model.quantity import Resources
 from tests.property.cells_world import pages
+from tests.support.audit_cells import flaws, worse
 from tests.unit.core.cells.plots import MACHINES, NODE, a_book, gang, owns, sound
 
 TENANTS = (owns("a", "p", node=1, pair=1), owns("b", rack=1), owns("c", V100=2))

@@ -4,11 +4,11 @@ import pytest
 
 from allotment.core.cells.rights import objection
 from allotment.core.request import shape_of
-from allotment.engine.audit_cells import flaws
 from allotment.model.errors import Rejected
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import GIB
+from tests.support.audit_cells import flaws
 from tests.support.builders import JobBuilder, a_job
 from tests.support.cells import a_cell_world
 from tests.support.world import World

@@ -4,9 +4,9 @@ import pytest
 
 from allotment.core.commit import refusal
 from allotment.core.plan import Promote
-from allotment.engine.audit_cells import flaws
 from allotment.model.ids import JobId
 from allotment.model.ledger import Entitlement
+from tests.support.audit_cells import flaws
 from tests.support.builders import a_job
 from tests.support.cells import a_cell_world
 from tests.support.world import World

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from allotment.core.cells.chain import Cell
 from allotment.core.cells.space import Space, allows, spare
-from allotment.engine.audit_cells import can_be_dealt, lacking, worse
+from tests.support.audit_cells import can_be_dealt, lacking, worse
 from tests.unit.core.cells.plots import (
     LEAF,
     LEAVES,

@@ -7,7 +7,7 @@ from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import GIB, Millis, Resources
 from allotment.model.reasons import StopCause
 from allotment.model.spec import ArraySlice, Dependency, EndKind, TaskRole
-from allotment.sim.history import history_of, trace_of
+from allotment.sim.history import history_of
 from allotment.sim.history_shape import shape_of
 from allotment.sim.trace import Ending, TraceJob
 from tests.support.builders import a_config, a_tenant
@@ -17,7 +17,7 @@ FOREVER = 1 << 40
 
 
 def jobs(log: History, since: int = 0, until: int = FOREVER) -> list[TraceJob]:
-    return list(trace_of(log.records, since, until).jobs)
+    return list(history_of(log.records, since, until).trace.jobs)
 
 
 def lost(log: History, job: int, outcome: e.Outcome, ms: int) -> History:
@@ -77,13 +77,16 @@ def test_what_a_replay_does_not_play_is_told_with_how_much_it_was() -> None:
         "job as one run, without 45.0 s of work done again and 2.0 s of back-off.",
         "Suspensions: 1. The replay has none: jobs run on, 20.0 s earlier in sum.",
     )
-    assert trace_of(log.records, 93_000, FOREVER).warnings == ()
+    assert history_of(log.records, 93_000, FOREVER).trace.warnings == ()
 
 
 def test_evictions_are_a_policys_matter_and_nothing_to_warn_of() -> None:
     log = History().submit(1).start(1).at(10)
     lost(log, 1, e.Outcome.EVICTED, 4).requeue(1, cause="evicted")
-    assert trace_of(log.at(50).start(1).at(60).succeed(1).records, 0, FOREVER).warnings == ()
+    assert (
+        history_of(log.at(50).start(1).at(60).succeed(1).records, 0, FOREVER).trace.warnings
+        == ()
+    )
 
 
 def test_a_job_that_waits_to_do_it_again_when_the_history_ends() -> None:
@@ -95,7 +98,7 @@ def test_a_job_that_waits_to_do_it_again_when_the_history_ends() -> None:
 
 def test_a_job_that_still_runs_is_censored() -> None:
     log = History().submit(1).at(5).start(1).at(60).submit(2)
-    trace = trace_of(log.records, 0, 50)
+    trace = history_of(log.records, 0, 50).trace
     assert [(job.run_ms, job.ending) for job in trace.jobs] == [(45, Ending.CENSORED)]
     assert trace.warnings == ("Not ended yet: 1 of 1 jobs. What they ran is a least.",)
 
@@ -109,7 +112,7 @@ def test_endings() -> None:
 def test_jobs_that_never_ran_are_left_out_and_counted() -> None:
     log = History().submit(1).submit(2).submit(3, held=True).at(5).cancel(1)
     log.place(2).at(8).fail(2)
-    trace = trace_of(log.records, 0, FOREVER)
+    trace = history_of(log.records, 0, FOREVER).trace
     assert trace.jobs == ()
     assert trace.dropped == (("never ran, so its run time is not known", 3),)
 
@@ -221,8 +224,8 @@ def test_the_shares_are_those_of_the_stretch_as_they_changed() -> None:
 
 def test_the_same_log_gives_the_same_digest() -> None:
     log = History().submit(1).start(1).at(5).succeed(1)
-    one, two = (trace_of(log.records, 0, until) for until in (10, 20))
-    assert one.digest == two.digest != trace_of(log.records, 2, 10).digest
+    one, two = (history_of(log.records, 0, until).trace for until in (10, 20))
+    assert one.digest == two.digest != history_of(log.records, 2, 10).trace.digest
 
 
 def test_alike_roles_are_one_kind_of_task() -> None:

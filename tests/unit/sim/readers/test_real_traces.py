@@ -7,7 +7,8 @@ import pytest
 
 from allotment.model.quantity import DAY, GIB, Resources
 from allotment.sim.readers import read_trace
-from allotment.sim.readers.gavel import read_rates
+from allotment.sim.readers.gavel import read_all_rates
+from allotment.sim.speeds import REFERENCE
 from allotment.sim.trace import BadTrace, Ending
 
 SHARED = Path(__file__).parents[5] / "shared"
@@ -116,7 +117,7 @@ def test_alibabas_pods_share_devices():
 
 
 def test_gavel_counts_steps():
-    rates = read_rates(TRACES / "perf/gavel_simulation_throughputs.json.gz")
+    rates = read_all_rates(TRACES / "perf/gavel_simulation_throughputs.json.gz")[REFERENCE]
     trace = read_trace(GOLDEN / "gavel/minimize_makespan.trace", rates=rates)
     assert (trace.format, len(trace.jobs), trace.dropped) == ("gavel", 100, ())
     first = trace.jobs[0]
@@ -128,11 +129,6 @@ def test_gavel_counts_steps():
 def test_gavel_without_rates_says_what_to_give():
     with pytest.raises(BadTrace, match="counts steps, not time: give the table of throughputs"):
         read_trace(GOLDEN / "gavel/minimize_makespan.trace")
-
-
-def test_rates_are_for_a_type_that_is_there():
-    with pytest.raises(BadTrace, match=r"no throughputs for 'h100'; it has k80, .*v100"):
-        read_rates(TRACES / "perf/gavel_simulation_throughputs.json.gz", "h100")
 
 
 def test_a_folder_is_alibaba_pai():

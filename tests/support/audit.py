@@ -9,8 +9,6 @@ from collections import Counter
 from allotment.core.claimants import Path
 from allotment.core.request import sum_of
 from allotment.core.slices import line_of
-from allotment.engine.audit_accounts import account_flaws, held_in_all, held_now
-from allotment.engine.audit_cells import flaws
 from allotment.engine.state import State
 from allotment.explain.waiting import explain
 from allotment.model.cluster import NodeState
@@ -21,6 +19,8 @@ from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
 from allotment.model.others import NOBODY
 from allotment.model.quantity import DEVICE, NOTHING, Resources
+from tests.support.audit_accounts import account_flaws, held_in_all, held_now
+from tests.support.audit_cells import flaws
 
 _PLACED = (JobState.STARTING, JobState.RUNNING, JobState.SUSPENDED, JobState.STOPPING)
 
