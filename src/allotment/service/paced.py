@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 import urllib.request
+from collections.abc import Generator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, cast
 
@@ -88,21 +89,28 @@ class SecureConnection(HTTPSConnection):
         """Connect, and agree on keys within a while. Raises OSError."""
         HTTPConnection.connect(self)
         # Its time-out is for each byte, of which the other side could send one now and then.
-        again = self.sock.dup()
-        watch = threading.Timer(GRACE_S, _cut, [again])
-        watch.daemon = True
-        watch.start()
-        try:
+        with cut_after(self.sock, GRACE_S):
             context = cast("Any", self)._context  # noqa: SLF001 - as HTTPSConnection made it
             self.sock = context.wrap_socket(self.sock, server_hostname=self.host)
+
+
+@contextlib.contextmanager
+def cut_after(line: socket.socket, patience_s: float) -> Generator[None]:
+    """Have a connection end after so long: each part of an answer may come just in time, letter
+    by letter, also those that nobody here reads by himself."""
+
+    def cut() -> None:
+        with contextlib.suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+    with contextlib.closing(line.dup()) as other:  # TLS takes the first one away
+        ending = threading.Timer(patience_s, cut)
+        ending.daemon = True
+        ending.start()
+        try:
+            yield
         finally:
-            watch.cancel()
-            again.close()
-
-
-def _cut(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+            ending.cancel()
 
 
 class OverPlain(urllib.request.HTTPHandler):

@@ -9,16 +9,16 @@ import math
 import re
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
 from allotment import __version__
+from allotment.service.paced import cut_after
 from allotment.service.tracking.ports import OF_SYSTEM, Metric, Registered, Run, TrackerAway
 from allotment.service.tracking.variables import ATTEMPT, JOB, SUBMITTED
 
@@ -239,32 +239,13 @@ def _heard(address: str, method: str, path: str, body: bytes) -> tuple[int, byte
     if body:
         headers["Content-Type"] = "application/json"
     line = socket.create_connection((host, wire.port), _SILENCE_S)
-    with closing(line), _cut_after(line, _WHOLE_S), closing(wire):
+    with closing(line), cut_after(line, _WHOLE_S), closing(wire):
         wire.sock = line
         if safely is not None:
             wire.sock = safely.wrap_socket(line, server_hostname=host)
         wire.request(method, place.path.rstrip("/") + path, body or None, headers)
         with wire.getresponse() as answer:
             return answer.status, b"".join(_pieces(answer))
-
-
-@contextmanager
-def _cut_after(line: socket.socket, patience_s: float) -> Generator[None]:
-    """Have a connection end after so long: each part of an answer may come just in time, letter
-    by letter, also those that nobody here reads by himself."""
-
-    def cut() -> None:
-        with suppress(OSError):
-            other.shutdown(socket.SHUT_RDWR)
-
-    with closing(line.dup()) as other:  # TLS takes the first one away
-        ending = threading.Timer(patience_s, cut)
-        ending.daemon = True
-        ending.start()
-        try:
-            yield
-        finally:
-            ending.cancel()
 
 
 def _pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
