@@ -17,7 +17,9 @@ from allotment.client.request import (
     JSON,
     JobText,
     Ref,
+    T,
     body_of,
+    data_path,
     decode,
     given,
     job_path,
@@ -154,21 +156,19 @@ class Client:
 
     def code(self, ref: Ref) -> CodeView:
         """Return the code that a job took along: files, commit, what was not committed."""
-        return decode(self._get(job_path(ref, "/code")), CodeView)
+        return self._get(job_path(ref, "/code"), CodeView)
 
     def submission(self, key: str) -> Submitted:
         """Return what a submission with this key made. Raises Refused (`not_found`)."""
-        return decode(self._get(path_to("/v1/submissions", [("key", key)])), Submitted)
+        return self._get(path_to("/v1/submissions", [("key", key)]), Submitted)
 
     def edit(self, ref: Ref, changes: Sequence[str]) -> JobView:
         """Change a waiting job: `["priority=high", "roles.worker.count=4"]`."""
-        return decode(self._send("PATCH", job_path(ref), {"set": list(changes)}), JobView)
+        return self._send(job_path(ref), {"set": list(changes)}, JobView, "PATCH")
 
     def clone(self, ref: Ref, changes: Sequence[str] = ()) -> Submitted:
         """Submit a job again, with changes."""
-        return decode(
-            self._send("POST", job_path(ref, ":clone"), {"set": list(changes)}), Submitted
-        )
+        return self._send(job_path(ref, ":clone"), {"set": list(changes)}, Submitted)
 
     def cancel(self, ref: Ref) -> JobView:
         """End a job, wherever it stands; a running one gets its grace."""
@@ -199,11 +199,11 @@ class Client:
         a Selector. With `only_count` nothing is done: it is told for how many it would be.
         """
         wish = Wish(selector_of(jobs), only_count)
-        return decode(self._send("POST", f"/v1/jobs:{Verb(verb)}", wish), Steered)
+        return self._send(f"/v1/jobs:{Verb(verb)}", wish, Steered)
 
     def note(self, ref: Ref, text: str) -> JobView:
         """Keep a note with a job, in place of an earlier one; an empty text takes it away."""
-        return decode(self._send("POST", job_path(ref, ":note"), {"text": text}), JobView)
+        return self._send(job_path(ref, ":note"), {"text": text}, JobView)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
@@ -247,7 +247,7 @@ class Client:
         while len(rows) < limit:
             place = [("limit", str(min(PAGE, limit - len(rows))))]
             place += [("before", str(before))] if before is not None else []
-            page = decode(self._get(path_to("/v1/jobs", [*query, *place])), Page)
+            page = self._get(path_to("/v1/jobs", [*query, *place]), Page)
             rows += page.items
             before = page.next
             if before is None:
@@ -256,23 +256,20 @@ class Client:
 
     def job(self, ref: Ref) -> JobView:
         """Return everything about one job."""
-        return decode(self._get(job_path(ref)), JobView)
+        return self._get(job_path(ref), JobView)
 
     def why(self, ref: Ref) -> Blocked | None:
         """Return why a job waits; None when it does not."""
-        data = self._get(job_path(ref, "/why"))
+        data = self._transport.fetch("GET", job_path(ref, "/why"), again=True)
         return None if data.strip() == b"null" else decode(data, Blocked)
 
     def waits(self, ref: Ref) -> WaitHistory:
         """Return for what a job waited, from when and how long, and why it waits now."""
-        with closing(self._transport.open(job_path(ref, "/waits"), timeout=LONG_S)) as reply:
-            return decode(reply.read(), WaitHistory)
+        return self._get_at_length(job_path(ref, "/waits"), WaitHistory)
 
     def eta(self, ref: Ref) -> StartEstimate:
         """Return when a job starts, as a range, and what that rests on."""
-        reply = self._transport.open(job_path(ref, "/eta"), timeout=LONG_S)
-        with closing(reply):
-            return decode(reply.read(), StartEstimate)
+        return self._get_at_length(job_path(ref, "/eta"), StartEstimate)
 
     def dry_run(self, job: JobText, *, form: str = "auto", held: bool = False) -> StartEstimate:
         """Return whether, where and when a job would start. Takes what `submit` does."""
@@ -284,26 +281,22 @@ class Client:
 
     def accuracy(self, since: int = 0) -> Accuracy:
         """Return how good the start estimates were that were given since an instant, in ms."""
-        reply = self._transport.open(
-            path_to("/v1/estimates", given(since=str(since))), timeout=LONG_S
-        )
-        with closing(reply):
-            return decode(reply.read(), Accuracy)
+        return self._get_at_length(path_to("/v1/estimates", given(since=str(since))), Accuracy)
 
     def nodes(self) -> list[NodeView]:
-        return decode(self._get("/v1/nodes"), list[NodeView])
+        return self._get("/v1/nodes", list[NodeView])
 
     def live_use(self) -> list[LiveTask]:
         """Return the running tasks with what each uses now."""
-        return decode(self._get("/v1/usage/now"), list[LiveTask])
+        return self._get("/v1/usage/now", list[LiveTask])
 
     def tenants(self) -> list[TenantView]:
-        return decode(self._get("/v1/tenants"), list[TenantView])
+        return self._get("/v1/tenants", list[TenantView])
 
     def queues(self, tenant: str = "") -> list[TenantQueues]:
         """Return queues of each tenant, or of one, as a tree: what each has and may have."""
         path = path_to("/v1/queues", given(tenant=tenant))
-        return decode(self._get(path), list[TenantQueues])
+        return self._get(path, list[TenantQueues])
 
     def cells(self, level: str = "", under: str = "") -> CellTree:
         """Return the cells, with tenants and jobs: all, or those under one root or node.
@@ -312,15 +305,14 @@ class Client:
         `node`, and `leaf` for those of one node.
         """
         path = path_to("/v1/cells", given(level=level, under=under))
-        return decode(self._get(path), CellTree)
+        return self._get(path, CellTree)
 
     def fairness(self) -> FairnessReport:
         """Return what each tenant deserves now, what it has, and which are starved."""
-        with closing(self._transport.open("/v1/fairness", timeout=LONG_S)) as reply:
-            return decode(reply.read(), FairnessReport)
+        return self._get_at_length("/v1/fairness", FairnessReport)
 
     def health(self) -> Health:
-        return decode(self._get("/v1/service"), Health)
+        return self._get("/v1/service", Health)
 
     # ── following ───────────────────────────────────────────────────────────────────────
 
@@ -405,9 +397,7 @@ class Client:
         answer begins later where the service no longer knows: see `known_since`.
         """
         query = given(since=str(since), until="" if until is None else str(until))
-        reply = self._transport.open(path_to("/v1/statistics", query), timeout=LONG_S)
-        with closing(reply):
-            return decode(reply.read(), Statistics)
+        return self._get_at_length(path_to("/v1/statistics", query), Statistics)
 
     def usage(
         self, since: int = 0, until: int | None = None, by: str = "tenant"
@@ -418,16 +408,12 @@ class Client:
         parted by commas. Instants are as in `statistics`.
         """
         query = given(since=str(since), until="" if until is None else str(until), by=by)
-        reply = self._transport.open(path_to("/v1/usage", query), timeout=LONG_S)
-        with closing(reply):
-            return decode(reply.read(), UsageReport)
+        return self._get_at_length(path_to("/v1/usage", query), UsageReport)
 
     def objectives(self, since: int = 0, until: int | None = None) -> ObjectivesReport:
         """Return whether promises to tenants were kept. Instants are as in `statistics`."""
         query = given(since=str(since), until="" if until is None else str(until))
-        reply = self._transport.open(path_to("/v1/objectives", query), timeout=LONG_S)
-        with closing(reply):
-            return decode(reply.read(), ObjectivesReport)
+        return self._get_at_length(path_to("/v1/objectives", query), ObjectivesReport)
 
     # ── files, terminals ────────────────────────────────────────────────────────────────
 
@@ -447,9 +433,7 @@ class Client:
             attempt=str(attempt) if attempt else "",
             limit=str(limit) if limit != MOST_FILES else "",
         )
-        reply = self._transport.open(path_to(job_path(ref, "/outputs"), query), timeout=LONG_S)
-        with closing(reply):
-            return decode(reply.read(), OutputPage)
+        return self._get_at_length(path_to(job_path(ref, "/outputs"), query), OutputPage)
 
     def fetch(self, ref: Ref, file: OutputFile, folder: str | Path) -> Path:
         """Copy one output file to the same place below `folder`; return its path.
@@ -488,39 +472,39 @@ class Client:
 
     def drain(self, node: str, reason: str = "") -> None:
         """Keep new work off a node; what runs there goes on."""
-        self._send("POST", node_path(node, ":drain"), {"reason": reason})
+        self._do(node_path(node, ":drain"), {"reason": reason})
 
     def undrain(self, node: str) -> None:
         """Let a drained node take work again."""
-        self._send("POST", node_path(node, ":undrain"), {})
+        self._do(node_path(node, ":undrain"), {})
 
     def images(self) -> list[ImageRow]:
         """List the images in the machine's store that you have used."""
-        return decode(self._get("/v1/images"), list[ImageRow])
+        return self._get("/v1/images", list[ImageRow])
 
     def inspect_image(self, image: str) -> ImageView:
         """Return what an image consists of, and what would have to be fetched of it."""
-        return decode(self._get(path_to("/v1/images:inspect", [("image", image)])), ImageView)
+        return self._get(path_to("/v1/images:inspect", [("image", image)]), ImageView)
 
     def warm_image(self, image: str) -> ImageView:
         """Fetch an image ahead; return when it is in the store."""
         while True:
-            found = decode(self._send("POST", "/v1/images:warm", {"image": image}), ImageView)
+            found = self._send("/v1/images:warm", {"image": image}, ImageView)
             if found.is_here:
                 return found
             image = found.image  # The same bytes, should the tag move meanwhile.
 
     def remove_image(self, image: str) -> None:
         """Remove an image from the store, unless a task uses it. For the administrator."""
-        self._send("POST", "/v1/images:remove", {"image": image})
+        self._do("/v1/images:remove", {"image": image})
 
     def models(self) -> ModelRows:
         """List the models registered in the cluster's MLflow, and the job that made each."""
-        return decode(self._get("/v1/models"), ModelRows)
+        return self._get("/v1/models", ModelRows)
 
     def environments(self) -> list[EnvironmentRow]:
         """List the environments on the machine that your jobs asked for."""
-        return decode(self._get("/v1/environments"), list[EnvironmentRow])
+        return self._get("/v1/environments", list[EnvironmentRow])
 
     def build_environment(
         self, requirements: Sequence[str], python: str = "", image: str = ""
@@ -528,23 +512,21 @@ class Client:
         """Build an environment ahead, with `image` for its Python; return when it is there."""
         wish = {"python": python, "requirements": list(requirements), "image": image}
         while True:
-            reply = self._send("POST", "/v1/environments:build", wish)
-            if (found := decode(reply, EnvironmentRow)).bytes:
+            found = self._send("/v1/environments:build", wish, EnvironmentRow)
+            if found.bytes:
                 return found
 
     def remove_environment(self, key: str) -> None:
         """Remove an environment that no job needs. For the administrator."""
-        self._send("POST", "/v1/environments:remove", {"key": key})
+        self._do("/v1/environments:remove", {"key": key})
 
     def datasets(self) -> list[DataView]:
         """List the datasets that you may use."""
-        return list(decode(self._get("/v1/data"), DataRows).datasets)
+        return list(self._get("/v1/data", DataRows).datasets)
 
     def dataset(self, name: str) -> DataView:
         """Return a dataset: `imagenet`, or `vision/imagenet`. Raises Refused."""
-        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
-
-        return decode(self._get(data_path(name)), DataView)
+        return self._get(data_path(name), DataView)
 
     def create_dataset(
         self,
@@ -561,7 +543,7 @@ class Client:
         """
         note = {"name": name, "tenant": tenant, "folder": folder}
         told = {**note, "objects": dict(objects)} if objects else note
-        return decode(self._send("POST", "/v1/data", told), DataView)
+        return self._send("/v1/data", told, DataView)
 
     def put_data(self, name: str, source: str | Path, tell: "Tell" = lambda _: None) -> "Put":
         """Make a folder, or a file, the next version of a dataset; send what is missing."""
@@ -579,78 +561,68 @@ class Client:
 
     def data_files(self, name: str) -> DataFiles:
         """List the files of a version (`imagenet@3`, else the newest)."""
-        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
-
-        return decode(self._get(data_path(name, "/files")), DataFiles)
+        return self._get(data_path(name, "/files"), DataFiles)
 
     def grant_data(
         self, name: str, *, tenant: str = "", user: str = "", write: bool = False
     ) -> DataView:
         """Let a tenant's members, or a user, read a dataset, or write too."""
-        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
-
         note = {"tenant": tenant, "user": user, "write": write}
-        return decode(self._send("POST", data_path(name, ":grant"), note), DataView)
+        return self._send(data_path(name, ":grant"), note, DataView)
 
     def revoke_data(self, name: str, *, tenant: str = "", user: str = "") -> DataView:
         """Take a right to a dataset back."""
-        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
-
         note = {"tenant": tenant, "user": user}
-        return decode(self._send("POST", data_path(name, ":revoke"), note), DataView)
+        return self._send(data_path(name, ":revoke"), note, DataView)
 
     def remove_data(self, name: str) -> None:
         """Remove a dataset with all its versions, or one of them (`imagenet@3`)."""
-        from allotment.client.data import data_path  # noqa: PLC0415 - only for data
-
         base, _, version = name.partition("@")
         path = data_path(base if version else name, ":remove")
         data_path(name)  # A version that is none is refused before anything goes.
-        self._send("POST", path, {"version": int(version or 0)})
+        self._do(path, {"version": int(version or 0)})
 
     def sweeps(self) -> list[SweepRow]:
         """List the newest sweeps. `submit` makes one of a job with `sweep` in it."""
-        return decode(self._get("/v1/sweeps"), list[SweepRow])
+        return self._get("/v1/sweeps", list[SweepRow])
 
     def sweep(self, ref: Ref) -> SweepView:
         """Return a sweep with its trials, the best first. A job of it names it too."""
-        return decode(self._get(sweep_path(ref)), SweepView)
+        return self._get(sweep_path(ref), SweepView)
 
     def stop_sweep(self, ref: Ref) -> SweepView:
         """End all trials of a sweep."""
-        return decode(self._send("POST", sweep_path(ref, ":stop"), {}), SweepView)
+        return self._send(sweep_path(ref, ":stop"), {}, SweepView)
 
     def reservations(self) -> list[ReservationView]:
         """List the reservations: nodes, times, and for whom they are."""
-        return decode(self._get("/v1/reservations"), list[ReservationView])
+        return self._get("/v1/reservations", list[ReservationView])
 
     def reserve(self, note: ReservationNote) -> list[ReservationView]:
         """Set nodes aside for a time; return all that are set then."""
         body = msgspec.to_builtins(note)
-        return decode(self._send("POST", "/v1/reservations", body), list[ReservationView])
+        return self._send("/v1/reservations", body, list[ReservationView])
 
     def end_reservation(self, name: str) -> None:
         """End a reservation, so that all jobs may use its nodes."""
-        self._send("POST", reservation_path(name, ":end"), {})
+        self._do(reservation_path(name, ":end"), {})
 
     def hardware(self) -> list[HardwareView]:
         """List the nodes and devices that are suspect or bad."""
-        return decode(self._get("/v1/health"), list[HardwareView])
+        return self._get("/v1/health", list[HardwareView])
 
     def note_health(self, note: HealthNote) -> list[HardwareView]:
         """Report hardware as in trouble, or as ok; return how it is now."""
-        return decode(
-            self._send("POST", "/v1/health", msgspec.to_builtins(note)), list[HardwareView]
-        )
+        return self._send("/v1/health", msgspec.to_builtins(note), list[HardwareView])
 
     def config(self) -> ConfigInForce:
         """Return the configuration in force, written in full, and its digest."""
-        return decode(self._get("/v1/config"), ConfigInForce)
+        return self._get("/v1/config", ConfigInForce)
 
     def plan_config(self, text: str, source: str = "config") -> ConfigPlan:
         """Return what a configuration would change, and for which jobs. Changes nothing."""
         body = {"text": text, "source": source}
-        return decode(self._send("POST", "/v1/config:plan", body), ConfigPlan)
+        return self._send("/v1/config:plan", body, ConfigPlan)
 
     def apply_config(self, text: str, source: str = "config", expect: str = "") -> ConfigPlan:
         """Put a configuration in force while jobs run on; only over that named `expect`.
@@ -659,11 +631,11 @@ class Client:
         was changed by somebody meanwhile: plan again then.
         """
         body = {"text": text, "source": source, "expect": expect}
-        return decode(self._send("POST", "/v1/config:apply", body), ConfigPlan)
+        return self._send("/v1/config:apply", body, ConfigPlan)
 
     def stop(self) -> None:
         """Stop the service. Tasks run on, and are adopted at the next start."""
-        self._send("POST", "/v1/service:stop", {})
+        self._do("/v1/service:stop", {})
 
     def backup(self, target: str | Path, *, without_secrets: bool = False) -> None:
         """Have the service write a consistent copy of its books, on its machine.
@@ -671,17 +643,23 @@ class Client:
         The jobs' secrets are in it in clear, unless they are left out.
         """
         body = {"target": str(target), "without_secrets": without_secrets}
-        self._send("POST", "/v1/service:backup", body)
+        self._do("/v1/service:backup", body)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────
 
-    def _get(self, path: str) -> bytes:
-        return self._transport.fetch("GET", path, again=True)
+    def _get(self, path: str, kind: type[T]) -> T:
+        return decode(self._transport.fetch("GET", path, again=True), kind)
 
-    def _send(self, method: str, path: str, body: object) -> bytes:
-        return self._transport.fetch(
-            method, path, msgspec.json.encode(body), {"Content-Type": JSON}
-        )
+    def _get_at_length(self, path: str, kind: type[T]) -> T:
+        with closing(self._transport.open(path, timeout=LONG_S)) as reply:
+            return decode(reply.read(), kind)
+
+    def _do(self, path: str, body: object, method: str = "POST") -> bytes:
+        data = msgspec.json.encode(body)
+        return self._transport.fetch(method, path, data, {"Content-Type": JSON})
+
+    def _send(self, path: str, body: object, kind: type[T], method: str = "POST") -> T:
+        return decode(self._do(path, body, method), kind)
 
     def _act(self, ref: Ref, verb: str) -> JobView:
-        return decode(self._send("POST", job_path(ref, f":{verb}"), {}), JobView)
+        return self._send(job_path(ref, f":{verb}"), {}, JobView)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
 from allotment.client.content import (
     KINDS,
@@ -30,9 +29,8 @@ from allotment.client.content import (
 )
 from allotment.client.errors import Refused
 from allotment.client.files import make_link, save
-from allotment.client.request import JSON, decode
+from allotment.client.request import JSON, data_path, decode
 from allotment.client.transport import Transport
-from allotment.model.data_use import reference_of
 from allotment.service.content.manifest import (
     BadManifest,
     FileEntry,
@@ -59,20 +57,6 @@ class Put(NamedTuple):
     version: DataVersionView
     sent: int
     """Bytes that the service did not have."""
-
-
-def data_path(name: str, tail: str = "") -> str:
-    """Return the path of a dataset, or of a part of it. Raises Refused."""
-    named = reference_of(name)
-    if named is None:
-        raise Refused(
-            "bad_request",
-            f"{name[:200]!r} cannot be the name of a dataset.",
-            "Write NAME, TENANT/NAME or NAME@VERSION; of letters, digits, '.', '_', '-'.",
-        )
-    version = f"@{named.version}" if named.version else ""
-    tenant = quote(named.tenant, safe="") if named.tenant else "-"
-    return f"/v1/data/{tenant}/{quote(named.name, safe='')}{version}{tail}"
 
 
 # ── putting ─────────────────────────────────────────────────────────────────────────────

@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from allotment.client.errors import Refused, Unreadable
+from allotment.model.data_use import reference_of
 from allotment.service.selector import Selector
 
 T = TypeVar("T")
@@ -57,6 +58,20 @@ def reservation_path(name: str, tail: str) -> str:
 def sweep_path(ref: Ref, tail: str = "") -> str:
     """Return the path of a sweep, or of a part of it."""
     return f"/v1/sweeps/{quote(str(ref), safe='')}{tail}"
+
+
+def data_path(name: str, tail: str = "") -> str:
+    """Return the path of a dataset, or of a part of it. Raises Refused."""
+    named = reference_of(name)
+    if named is None:
+        raise Refused(
+            "bad_request",
+            f"{name[:200]!r} cannot be the name of a dataset.",
+            "Write NAME, TENANT/NAME or NAME@VERSION; of letters, digits, '.', '_', '-'.",
+        )
+    version = f"@{named.version}" if named.version else ""
+    tenant = quote(named.tenant, safe="") if named.tenant else "-"
+    return f"/v1/data/{tenant}/{quote(named.name, safe='')}{version}{tail}"
 
 
 def output_path(ref: Ref, attempt: int, path: str) -> str:
