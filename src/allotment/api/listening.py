@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -59,12 +58,7 @@ class Listening:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         take_down(self._folder, self._path)
         self._close()
 

@@ -1,7 +1,6 @@
 """Whether an engine answers, by all that it is asked."""
 
 from time import monotonic
-from types import TracebackType
 
 import structlog
 
@@ -52,12 +51,7 @@ class Contact:
     async def __aenter__(self) -> None:
         """Ask: whether it is answered shows at the end."""
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: object, _trace: object) -> None:
         if isinstance(error, BackendError):
             self.missed(str(error))
         elif error is None:

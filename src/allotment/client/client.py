@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import msgspec
@@ -105,12 +104,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ costs what is changed, where a copy would cost what exists.
 """
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
@@ -33,12 +32,7 @@ class Trial:
     def __enter__(self) -> "Trial":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.rollback(0)
         self.cluster.ledger.version = self.version
 

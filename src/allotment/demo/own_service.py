@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -81,12 +80,7 @@ class OwnService:
         if done.returncode:
             raise NotUp((done.stderr or done.stdout).strip())
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._clear(ended=self._stop())
 
     def keep(self) -> None:
