@@ -5,11 +5,11 @@ whatever the configuration says of that node by then.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from allotment.backends.router_images import ImagesOfAll
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability
@@ -20,7 +20,6 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.model.reservations import FoundReservation
 from allotment.model.spec import Offered
-from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
     Backend,
     DeviceUse,
@@ -28,8 +27,6 @@ from allotment.service.ports import (
     Enterable,
     Finds,
     GangLaunch,
-    ImageWish,
-    Imaging,
     Limit,
     Limited,
     LogChunk,
@@ -45,10 +42,6 @@ from allotment.service.ports import (
     TaskUse,
 )
 from allotment.service.workspace import OwnDisks, Workspace
-
-NOT_THERE = frozenset({Code.NOT_SUPPORTED, Code.NOT_FOUND})
-"""How an engine refuses what is asked of an image that it does not keep."""
-T = TypeVar("T")
 
 
 class Router:
@@ -68,6 +61,7 @@ class Router:
         self._owners: dict[TaskKey, Backend] = {}
         """Of tasks that run, or are about to."""
         self._sink: Callable[[Report], None] = lambda report: None
+        self._images = ImagesOfAll(self.engines_for)
         self.name = " and ".join(engines)
         self.abilities = frozenset[Ability]().union(*(e.abilities for e in engines.values()))
 
@@ -201,62 +195,8 @@ class Router:
             return None
         return max(known, key=lambda limit: limit.most_ms)
 
-    async def resolve_image(self, wish: ImageWish) -> str:
-        fetching = self._fetching(wish.engine)
-        if not fetching:
-            return wish.reference  # Its engine fetches images by itself, or refuses them.
-        refusals: list[Rejected] = []
-        for engine in fetching:
-            try:
-                return await engine.resolve_image(wish)
-            except Rejected as refusal:
-                if refusal.code is not Code.NOT_SUPPORTED:
-                    raise
-                refusals.append(refusal)  # Another may run images, where this one cannot.
-        raise refusals[0]
-
-    async def inspect_image(self, wish: ImageWish) -> ImageView:
-        return _least_there(await self._ask_each(lambda each: each.inspect_image(wish)))
-
-    async def warm_image(self, wish: ImageWish) -> ImageView:
-        return _least_there(await self._ask_each(lambda each: each.warm_image(wish)))
-
-    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
-        found = await self._ask_each(lambda each: each.image_rows(uid))
-        return [row for rows in found for row in rows]
-
-    async def remove_image(self, image: str) -> None:
-        await self._ask_each(lambda each: each.remove_image(image))
-
-    async def _ask_each(self, ask: Callable[[Imaging], Coroutine[Any, Any, T]]) -> list[T]:
-        """Return what engines with images answer, but those that keep none, or not this one.
-
-        Raises Rejected.
-        """
-        calls = [ask(engine) for engine in self._imaging()]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-        refusals = [each for each in answers if isinstance(each, BaseException)]
-        for each in refusals:
-            if not (isinstance(each, Rejected) and each.code in NOT_THERE):
-                raise each
-        found = [each for each in answers if not isinstance(each, BaseException)]
-        if not found:
-            raise refusals[0]
-        return found
-
-    def _fetching(self, named: str = "") -> list[Imaging]:
-        """Return those of the engines for a job that fetch images by us: each has a store."""
-        return [
-            engine
-            for engine in self.engines_for(named)
-            if Ability.IMAGES in engine.abilities and isinstance(engine, Imaging)
-        ]
-
-    def _imaging(self) -> list[Imaging]:
-        """Return the same. Raises Rejected where there is none."""
-        if engines := self._fetching():
-            return engines
-        raise Rejected(Code.NOT_SUPPORTED, "No engine here can run images.")
+    def images(self) -> ImagesOfAll:
+        return self._images
 
     def resume(self, tasks: Mapping[str, Mapping[TaskKey, Offered]]) -> None:
         for engine in self._offering:
@@ -326,8 +266,3 @@ class Router:
             return [owner]
         engines = list(self._engines.values())
         return [engine for engine in engines if await engine.observe([key])] or engines
-
-
-def _least_there(views: Sequence[ImageView]) -> ImageView:
-    """Return the view with most to fetch: an image is here once all engines have it."""
-    return max(views, key=lambda view: (not view.is_here, view.to_fetch))

@@ -14,7 +14,7 @@ from allotment.service.access import is_admin, may_administer
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.launch import Account, image_wish
-from allotment.service.ports import Backend, ImageWish, Imaging
+from allotment.service.ports import Backend, ImageStore, ImageWish, Imaging
 
 
 class Images:
@@ -46,26 +46,26 @@ class Images:
                 "Take `image` or `mpi` out.",
             )
         wish = image_wish(spec, await self._account(owner))
-        exact = await self._backend.resolve_image(wish)
+        exact = await self._backend.images().resolve(wish)
         return msgspec.structs.replace(spec, image=exact)
 
     async def inspect(self, image: str, actor: Actor) -> ImageView:
         """Return what an image consists of. Raises Rejected."""
-        return await self._engine().inspect_image(await self._wish(image, actor))
+        return await self._store().inspect(await self._wish(image, actor))
 
     async def warm(self, image: str, actor: Actor) -> ImageView:
         """Fetch an image, so that it is there when a task wants it. Raises Rejected."""
-        return await self._engine().warm_image(await self._wish(image, actor))
+        return await self._store().warm(await self._wish(image, actor))
 
     async def rows(self, actor: Actor) -> Sequence[ImageRow]:
         """Return the images in the store: those this user has used, or all. Raises Rejected."""
         uid = os.geteuid() if actor.uid is None else actor.uid
-        return await self._engine().image_rows(None if is_admin(actor) else uid)
+        return await self._store().rows(None if is_admin(actor) else uid)
 
     async def remove(self, image: str, actor: Actor) -> None:
         """Remove an image from the store. Raises Rejected."""
         may_administer(actor)
-        await self._engine().remove_image(image)
+        await self._store().remove(image)
 
     async def expected(self, spec: JobSpec, owner: Actor) -> str:
         """Return what would be fetched for a job, in words; '' if nothing would be."""
@@ -73,19 +73,19 @@ class Images:
             return ""  # Another engine fetches it by itself.
         wish = image_wish(spec, await self._account(owner))
         try:
-            view = await self._backend.inspect_image(wish)
+            view = await self._backend.images().inspect(wish)
         except Rejected as refusal:
             if refusal.code is not Code.NOT_SUPPORTED:
                 raise
             return ""  # Images are kept by something else there.
         return view.plan() if not view.is_here else ""
 
-    def _engine(self) -> Imaging:
+    def _store(self) -> ImageStore:
         if not isinstance(self._backend, Imaging):
             raise Rejected(
                 Code.NOT_SUPPORTED, "No engine here can run images.", INSTEAD[Ability.IMAGES]
             )
-        return self._backend
+        return self._backend.images()
 
     async def _wish(self, image: str, actor: Actor) -> ImageWish:
         account = await self._account(actor)

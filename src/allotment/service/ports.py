@@ -497,28 +497,36 @@ class Offers(Protocol):
         ...
 
 
-@runtime_checkable
-class Imaging(Protocol):
-    """An ability of some backends: run tasks in images. All raise Rejected."""
+class ImageStore(Protocol):
+    """Where an engine has its images. All raise Rejected."""
 
-    async def resolve_image(self, wish: ImageWish) -> str:
+    async def resolve(self, wish: ImageWish) -> str:
         """Return an image's name with its present digest.
 
         Raises Rejected unless it can run and the user may use it.
         """
         ...
 
-    async def inspect_image(self, wish: ImageWish) -> ImageView: ...
+    async def inspect(self, wish: ImageWish) -> ImageView: ...
 
-    async def warm_image(self, wish: ImageWish) -> ImageView:
+    async def warm(self, wish: ImageWish) -> ImageView:
         """Fetch an image, so that it is there when a task wants it."""
         ...
 
-    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+    async def rows(self, uid: int | None) -> Sequence[ImageRow]:
         """Return the images in the store: those that a user has used, with None all."""
         ...
 
-    async def remove_image(self, image: str) -> None: ...
+    async def remove(self, image: str) -> None: ...
+
+
+@runtime_checkable
+class Imaging(Protocol):
+    """An ability of some backends: run tasks in images."""
+
+    def images(self) -> ImageStore:
+        """Return where they are. Raises Rejected where none can be run now."""
+        ...
 
 
 class ImagePython(msgspec.Struct, frozen=True):

@@ -166,7 +166,7 @@ class Place:
             for script, image in jobs:
                 name = f"{self.registry.host}/{image}:1"
                 wish = ImageWish(name, "ann", "/home/ann", identity=who)
-                exact = await backend.resolve_image(wish)
+                exact = await backend.images().resolve(wish)
                 wish = msgspec.structs.replace(wish, reference=exact)
                 self.jobs += 1
                 key = TaskKey(JobId(self.jobs), AttemptNo(1), TaskIndex(0))

@@ -162,7 +162,7 @@ def test_no_password_goes_to_whoever_listens_on_the_loopback_of_another_machine(
     assert "not sent your password" in why[0]
     assert not runners[0].started
     with pytest.raises(Rejected, match="not sent your password"):
-        asyncio.run(engine.warm_image(ImageWish(image, "ann", "/home/ann")))
+        asyncio.run(engine.images().warm(ImageWish(image, "ann", "/home/ann")))
     assert not any(isinstance(op, im.WarmImage) for op in runners[1].asked)
 
 
@@ -170,21 +170,21 @@ def test_a_password_goes_ahead_to_no_node_that_runs_no_images(tmp_path: Path) ->
     bare = m.Isolation("own", "v2", (), missing={"images": "NFS"})
     runners = Runner("n0"), Runner("n1", isolation=bare)
     engine = Held(tmp_path, *runners)
-    asyncio.run(engine.warm_image(ImageWish(EXACT, "ann", "/home/ann")))
+    asyncio.run(engine.images().warm(ImageWish(EXACT, "ann", "/home/ann")))
     asked = [any(isinstance(op, im.WarmImage) for op in runner.asked) for runner in runners]
     assert asked == [True, False]
 
 
 def test_pilots_that_hold_no_node_keep_no_image_from_another_engine(tmp_path: Path) -> None:
     here, pilots = Keeps(), Held(tmp_path)
-    asyncio.run(Router({"here": here, "gpus": pilots}, tuple).remove_image("h/bb:1"))
+    asyncio.run(Router({"here": here, "gpus": pilots}, tuple).images().remove("h/bb:1"))
     assert here.removed == ["h/bb:1"]
     with pytest.raises(Rejected, match="No node is held now"):
-        asyncio.run(Router({"gpus": pilots}, tuple).remove_image("h/bb:1"))
+        asyncio.run(Router({"gpus": pilots}, tuple).images().remove("h/bb:1"))
 
 
 def test_what_the_services_own_store_has_is_not_on_the_nodes(tmp_path: Path) -> None:
     engine = Held(tmp_path, Runner("n0"))
-    view = asyncio.run(engine.inspect_image(ImageWish(EXACT, "ann", "/home/ann")))
+    view = asyncio.run(engine.images().inspect(ImageWish(EXACT, "ann", "/home/ann")))
     assert (view.is_here, view.to_fetch) == (False, 5)
     assert "1 of 1 layers" in view.plan()

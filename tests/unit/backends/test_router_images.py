@@ -7,6 +7,7 @@ import pytest
 
 from allotment.backends.fake import FakeBackend
 from allotment.backends.router import Router
+from allotment.backends.router_images import ImagesOfAll
 from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.service.image_view import ImageRow, ImageView
@@ -28,22 +29,25 @@ class Keeps(FakeBackend):
         if self._refuses is not None:
             raise Rejected(self._refuses, f"It says {self._refuses}.")
 
-    async def resolve_image(self, wish: ImageWish) -> str:
+    def images(self) -> "Keeps":
+        return self
+
+    async def resolve(self, wish: ImageWish) -> str:
         self._check()
         return f"{wish.reference}@{self._to_fetch}"
 
-    async def inspect_image(self, wish: ImageWish) -> ImageView:
+    async def inspect(self, wish: ImageWish) -> ImageView:
         self._check()
         return ImageView(wish.reference, "", not self._to_fetch, (), self._to_fetch)
 
-    async def warm_image(self, wish: ImageWish) -> ImageView:
-        return await self.inspect_image(wish)
+    async def warm(self, wish: ImageWish) -> ImageView:
+        return await self.inspect(wish)
 
-    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
+    async def rows(self, uid: int | None) -> Sequence[ImageRow]:
         self._check()
         return [ImageRow("h/bb:1", "", 1, 1, uid or 0, in_use=False)]
 
-    async def remove_image(self, image: str) -> None:
+    async def remove(self, image: str) -> None:
         self._check()
         self.removed.append(image)
 
@@ -56,46 +60,46 @@ ELSEWHERE = Keeps(refuses=Code.NOT_SUPPORTED)
 
 
 def test_an_image_is_here_once_all_engines_that_keep_images_have_it() -> None:
-    for ask in (Router.inspect_image, Router.warm_image):
+    for ask in (ImagesOfAll.inspect, ImagesOfAll.warm):
         router = together(Keeps(), FakeBackend(), Keeps(7), ELSEWHERE)
-        assert asyncio.run(ask(router, WISH)).to_fetch == 7
-        assert asyncio.run(ask(together(Keeps(), ELSEWHERE), WISH)).is_here
+        assert asyncio.run(ask(router.images(), WISH)).to_fetch == 7
+        assert asyncio.run(ask(together(Keeps(), ELSEWHERE).images(), WISH)).is_here
 
 
 def test_what_all_engines_keep_is_listed() -> None:
-    rows = asyncio.run(together(Keeps(), ELSEWHERE, Keeps()).image_rows(None))
+    rows = asyncio.run(together(Keeps(), ELSEWHERE, Keeps()).images().rows(None))
     assert len(rows) == 2
 
 
 def test_an_image_is_removed_wherever_it_is() -> None:
     one, other = Keeps(), Keeps()
     router = together(one, Keeps(refuses=Code.NOT_FOUND), other)
-    asyncio.run(router.remove_image("h/bb:1"))
+    asyncio.run(router.images().remove("h/bb:1"))
     assert one.removed == other.removed == ["h/bb:1"]
 
 
 @pytest.mark.parametrize("code", [Code.NOT_FOUND, Code.NOT_SUPPORTED])
 def test_what_no_engine_does_is_refused(code: Code) -> None:
     with pytest.raises(Rejected, match=f"It says {code}"):
-        asyncio.run(together(Keeps(refuses=code), FakeBackend()).remove_image("h/bb:1"))
+        asyncio.run(together(Keeps(refuses=code), FakeBackend()).images().remove("h/bb:1"))
 
 
 def test_what_keeps_one_engine_from_it_is_told_whatever_others_say() -> None:
     router = together(Keeps(), Keeps(refuses=Code.CONFLICT))
     with pytest.raises(Rejected, match="It says conflict"):
-        asyncio.run(router.remove_image("h/bb:1"))
+        asyncio.run(router.images().remove("h/bb:1"))
 
 
 def test_the_engine_of_a_job_resolves_its_image() -> None:
     router = together(Keeps(1), Keeps(2), FakeBackend())
     asked = [ImageWish("i", "ann", "/h", engine=name) for name in ("", "e0", "e1", "e2")]
-    found = [asyncio.run(router.resolve_image(wish)) for wish in asked]
+    found = [asyncio.run(router.images().resolve(wish)) for wish in asked]
     assert found == ["i@1", "i@1", "i@2", "i"]
 
 
 def test_an_engine_that_runs_no_images_now_keeps_no_job_from_another() -> None:
-    assert asyncio.run(together(ELSEWHERE, Keeps(2)).resolve_image(WISH)).endswith("@2")
+    assert asyncio.run(together(ELSEWHERE, Keeps(2)).images().resolve(WISH)).endswith("@2")
     with pytest.raises(Rejected, match="It says not_supported"):
-        asyncio.run(together(ELSEWHERE, FakeBackend()).resolve_image(WISH))
+        asyncio.run(together(ELSEWHERE, FakeBackend()).images().resolve(WISH))
     with pytest.raises(Rejected, match="It says forbidden"):
-        asyncio.run(together(Keeps(refuses=Code.FORBIDDEN), Keeps(2)).resolve_image(WISH))
+        asyncio.run(together(Keeps(refuses=Code.FORBIDDEN), Keeps(2)).images().resolve(WISH))

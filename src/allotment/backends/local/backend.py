@@ -43,7 +43,6 @@ from allotment.model.reports import Seen, TaskReport
 from allotment.rights.removing import remove
 from allotment.service.abilities import INSTEAD
 from allotment.service.forever import forever
-from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.isolated import isolated
 from allotment.service.ports import (
     DeviceUse,
@@ -204,7 +203,7 @@ class LocalBackend:
     ) -> None:
         """Have an image there, and start its task; what keeps it from that is told."""
         try:
-            ready = await self._store().ready(wish)
+            ready = await self.images().ready(wish)
             self._held[key] = ready.hold
             drivers = await self._drivers_for(made, ready)
             self._launching.add(key)
@@ -334,25 +333,10 @@ class LocalBackend:
 
     # ── images ──────────────────────────────────────────────────────────────────────────
 
-    async def resolve_image(self, wish: ImageWish) -> str:
-        return await self._store().resolve(wish)
-
-    async def inspect_image(self, wish: ImageWish) -> ImageView:
-        return await self._store().inspect(wish)
-
-    async def warm_image(self, wish: ImageWish) -> ImageView:
-        return await self._store().warm(wish)
-
     async def pythons_in(self, wish: ImageWish) -> Sequence[ImagePython]:
-        return await self._store().pythons_in(wish)
+        return await self.images().pythons_in(wish)
 
-    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
-        return await self._store().rows(uid)
-
-    async def remove_image(self, image: str) -> None:
-        await self._store().remove(image)
-
-    def _store(self) -> Images:
+    def images(self) -> Images:
         """Return where images are; Raises Rejected where none can be run."""
         if self._images is None or self._no_images:
             why = self._no_images or "Images need a service that is root's; this one is not."

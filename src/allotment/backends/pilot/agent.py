@@ -267,12 +267,12 @@ class Agent:
             async with asyncio.timeout(IMAGES_S):
                 match op:
                     case ListImages(uid):
-                        return ImagesTold(tuple(await self._backend.image_rows(uid)))
+                        return ImagesTold(tuple(await self._backend.images().rows(uid)))
                     case WarmImage(wish, image_bytes):
                         self._image_bytes = image_bytes
-                        await self._backend.warm_image(wish)
+                        await self._backend.images().warm(wish)
                     case RemoveImage(image):
-                        await self._backend.remove_image(image)
+                        await self._backend.images().remove(image)
         except Rejected as error:
             return ImagesTold((), error.code.value, error.message, error.hint)
         except TimeoutError:

@@ -54,11 +54,9 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.model.reservations import FoundReservation
 from allotment.service.forever import forever
-from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import (
     DeviceUse,
     GangLaunch,
-    ImageWish,
     Limit,
     LogChunk,
     Refused,
@@ -716,20 +714,8 @@ class PilotBackend:
     def _links_up(self) -> Sequence[Link]:
         return [hold.link for hold in self._holds.values() if hold.link is not None]
 
-    async def resolve_image(self, wish: ImageWish) -> str:
-        return await self._images.resolve(wish)
-
-    async def inspect_image(self, wish: ImageWish) -> ImageView:
-        return await self._images.inspect(wish)
-
-    async def warm_image(self, wish: ImageWish) -> ImageView:
-        return await self._images.warm(wish)
-
-    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:
-        return await self._images.rows(uid)
-
-    async def remove_image(self, image: str) -> None:
-        await self._images.remove(image)
+    def images(self) -> NodeImages:
+        return self._images
 
     # ── use ─────────────────────────────────────────────────────────────────────────────
 

@@ -86,7 +86,7 @@ class ApptainerImages:
         """Return the name with its present digest. Raises Rejected."""
         return await self._asking().resolve(wish)
 
-    async def inspect(self) -> ImageView:
+    async def inspect(self, wish: ImageWish) -> ImageView:  # noqa: ARG002
         """Raise Rejected: how much of it is in the user's cache, nobody else knows."""
         self._asking()
         _not_ours("To see what is in yours: apptainer cache list")
@@ -96,12 +96,12 @@ class ApptainerImages:
         self._asking()
         _not_ours(f"To fetch ahead, run on a node: apptainer pull docker://{wish.reference}")
 
-    async def rows(self) -> Sequence[ImageRow]:
+    async def rows(self, uid: int | None) -> Sequence[ImageRow]:  # noqa: ARG002
         """Raise Rejected: what is in a user's cache is that user's matter."""
         self._asking()
         _not_ours("To see yours: apptainer cache list")
 
-    async def remove(self) -> None:
+    async def remove(self, image: str) -> None:  # noqa: ARG002
         """Raise Rejected, as `rows`."""
         self._asking()
         _not_ours("To empty yours: apptainer cache clean")

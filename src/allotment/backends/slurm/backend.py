@@ -68,12 +68,10 @@ from allotment.model.reservations import FoundReservation
 from allotment.rights.removing import remove
 from allotment.rights.writing import write_whole
 from allotment.service.forever import forever
-from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.looks import Looks
 from allotment.service.ports import (
     GangLaunch,
     Identity,
-    ImageWish,
     Limit,
     LogChunk,
     Refused,
@@ -414,20 +412,8 @@ class SlurmBackend:
     async def thaw(self, key: TaskKey) -> None:
         """Do nothing, as `freeze`."""
 
-    async def resolve_image(self, wish: ImageWish) -> str:
-        return await self._images.resolve(wish)
-
-    async def inspect_image(self, wish: ImageWish) -> ImageView:  # noqa: ARG002
-        return await self._images.inspect()
-
-    async def warm_image(self, wish: ImageWish) -> ImageView:
-        return await self._images.warm(wish)
-
-    async def image_rows(self, uid: int | None) -> Sequence[ImageRow]:  # noqa: ARG002
-        return await self._images.rows()
-
-    async def remove_image(self, image: str) -> None:  # noqa: ARG002
-        await self._images.remove()
+    def images(self) -> ApptainerImages:
+        return self._images
 
     async def highest_job(self) -> JobId:
         names = [path.name for path in (self._root / "tasks").glob("*")]

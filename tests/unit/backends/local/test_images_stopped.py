@@ -29,7 +29,7 @@ def test_a_stop_right_after_the_launch_is_told_as_its_end(
     reports: list[Report] = []
     backend = LocalBackend(tmp_path)
     monkeypatch.setattr(backend, "_sink", reports.append)
-    monkeypatch.setattr(backend, "_store", Slow)
+    monkeypatch.setattr(backend, "images", Slow)
 
     async def story() -> None:
         assert await backend.launch(GANG) == {}
