@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from allotment.model.errors import StoreError
-from allotment.rights.writing import sync_folder, write_whole
+from allotment.rights.writing import sync, write_whole
 
 SOCKET, TOKEN, ADDRESS = "allot.sock", "token", "address.json"
 
@@ -80,7 +80,7 @@ def token_in(folder: Path) -> tuple[bytes, bool]:
 def _new_token(path: Path) -> bytes:
     token = secrets.token_urlsafe(32).encode()
     write_whole(path, token + b"\n")
-    sync_folder(path.parent)
+    sync(path.parent)
     return token
 
 

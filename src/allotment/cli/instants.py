@@ -50,3 +50,8 @@ def length(option: str, text: str) -> int:
     if found < 0:
         raise Misused(f"{option}: {text!r} lies in the past.", "Write how far ahead, as 4h.")
     return found
+
+
+def date(ms: int) -> str:
+    """Write an instant as a local date and time, to the minute."""
+    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,12 +1,11 @@
 """`allot objectives`: were the promises kept?"""
 
 import time
-from datetime import datetime
 from typing import Annotated
 
 import typer
 
-from allotment.cli.instants import instant
+from allotment.cli.instants import date, instant
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import paint, say, say_json, talk, warn
 from allotment.cli.sim_options import Misused
@@ -73,13 +72,13 @@ def objectives(
     _table(found)
     if found.forgotten and found.since == found.known_since:
         warn(
-            f"History begins at {_date(found.known_since)}: "
+            f"History begins at {date(found.known_since)}: "
             f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
         )
 
 
 def _table(found: ObjectivesReport) -> None:
-    say(paint(f"{_date(found.since)} to {_date(found.until)}", "bold"))
+    say(paint(f"{date(found.since)} to {date(found.until)}", "bold"))
     if not found.rows:
         say("No tenant has service objectives.")
         talk("To set some: `objectives` of a tenant in the configuration.")
@@ -132,7 +131,3 @@ def _amount(row: Measured, amount: int) -> str:
     if row.objective is Objective.AVAILABILITY:
         return f"{amount // 10_000}.{amount % 10_000:04d}".rstrip("0").rstrip(".") + "%"
     return show_span(amount)
-
-
-def _date(ms: int) -> str:
-    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

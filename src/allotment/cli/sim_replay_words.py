@@ -1,7 +1,6 @@
 """A replay beside what really happened: for people, and for programs."""
 
-from datetime import datetime
-
+from allotment.cli.instants import date
 from allotment.cli.output import paint, say
 from allotment.cli.sim_words import BOUND, marked, never_words
 from allotment.cli.sim_words import machine_form as run_form
@@ -29,7 +28,7 @@ def in_words(run: Run, compared: SideBySide, first: int, last: int, *, changed: 
     """Print the two courses, and what differs; `changed` are machines, tenants or settings."""
     told = ", which knew every run time beforehand" if run.clairvoyant else ""
     say(paint(f"{run.policy} on {run.cluster}{told}", "bold"))
-    say(f"  from {_date(first)} to {_date(last)}, {count(len(run.jobs), 'job')} ran")
+    say(f"  from {date(first)} to {date(last)}, {count(len(run.jobs), 'job')} ran")
     for why, number in run.dropped:
         say(f"  left out: {count(number, 'job')}: {why}")
     summary = run.summary
@@ -85,7 +84,7 @@ def nothing_ran(history: History, first: int, last: int) -> str:
     """Return a message that there is nothing to replay."""
     never = sum(number for _, number in history.trace.dropped)
     also = f" {count(never, 'job')} came and never ran." if never else ""
-    return f"No job ran between {_date(first)} and {_date(last)}.{also}"
+    return f"No job ran between {date(first)} and {date(last)}.{also}"
 
 
 def _row(name: str, course: Course) -> list[str]:
@@ -107,7 +106,3 @@ def _change(before: float, after: float) -> str:
         return f"up from nothing to {show_millis(round(after * SECOND))}"
     share = (after - before) / before
     return f"{'down' if share < 0 else 'up'} {abs(share):.1%}"
-
-
-def _date(ms: int) -> str:
-    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,9 +1,8 @@
 """The numbers of a stretch of history, for people."""
 
-from datetime import datetime
-
 import msgspec
 
+from allotment.cli.instants import date
 from allotment.cli.output import Failed, paint, say, talk, warn
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import NOTHING_THERE, count, show_span
@@ -60,16 +59,16 @@ def in_words(found: Statistics, tenant: str) -> None:
     if found.numbers.jobs and not found.capacity_milli:
         talk("There is no GPU here, so all numbers of devices are 0.")
     if not found.numbers.jobs and found.until <= found.known_since:
-        talk(f"History begins at {_date(found.known_since)}.")
+        talk(f"History begins at {date(found.known_since)}.")
     if found.forgotten and found.since == found.known_since:
         warn(
-            f"History begins at {_date(found.known_since)}: "
+            f"History begins at {date(found.known_since)}: "
             f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
         )
 
 
 def _head(found: Statistics, name: str) -> str:
-    return paint(f"{name}, {_date(found.since)} to {_date(found.until)}", "bold")
+    return paint(f"{name}, {date(found.since)} to {date(found.until)}", "bold")
 
 
 def _of_all(found: Statistics) -> list[str]:
@@ -212,7 +211,3 @@ def _amount(milli: int) -> str:
 
 def _length(seconds: float) -> str:
     return show_millis(round(seconds * SECOND))
-
-
-def _date(ms: int) -> str:
-    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

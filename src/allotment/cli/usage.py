@@ -3,13 +3,12 @@
 import csv
 import sys
 import time
-from datetime import datetime
 from typing import Annotated
 
 import msgspec
 import typer
 
-from allotment.cli.instants import instant
+from allotment.cli.instants import date, instant
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import paint, say, say_json, warn
 from allotment.cli.sim_options import Misused
@@ -120,7 +119,7 @@ def usage(
         _budgets(found)
     if found.forgotten and found.since == found.known_since:
         warn(
-            f"History begins at {_date(found.known_since)}: "
+            f"History begins at {date(found.known_since)}: "
             f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
         )
 
@@ -140,7 +139,7 @@ def _cell(value: object) -> object:
 
 
 def _table(found: UsageReport) -> None:
-    say(paint(f"{_date(found.since)} to {_date(found.until)}", "bold"))
+    say(paint(f"{date(found.since)} to {date(found.until)}", "bold"))
     if not found.rows:
         say("No job held anything.")
         return
@@ -178,7 +177,7 @@ def _budget(budget: BudgetUse) -> list[str]:
         _hours(budget.hard_gpu_h) if budget.hard_gpu_h else NOTHING_THERE,
         f"{budget.used_gpu_h / whole:.0%}",
         STATES[budget.state],
-        _date(budget.until) if budget.until else NOTHING_THERE,
+        date(budget.until) if budget.until else NOTHING_THERE,
     ]
 
 
@@ -211,7 +210,3 @@ def _hours(hours: float) -> str:
     if not hours:
         return "0"
     return f"{hours:,.1f}" if hours >= 1 else f"{hours:.3f}"
-
-
-def _date(ms: int) -> str:
-    return datetime.fromtimestamp(ms / SECOND).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -6,6 +6,7 @@ promise if there is one at all. Pinned cells are carved out first; their sibling
 """
 
 from collections.abc import Iterator, Sequence
+from math import prod
 
 import msgspec
 
@@ -24,11 +25,11 @@ class Shape(msgspec.Struct, frozen=True):
 
     def leaves(self, place: int = 0) -> int:
         """Count the leaves of a cell."""
-        return _product(self.counts[place:])
+        return prod(self.counts[place:])
 
     def nodes(self, place: int = 0) -> int:
         """Count the nodes of a cell; 1 for one that is part of a node."""
-        return _product(self.counts[place : self.node])
+        return prod(self.counts[place : self.node])
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -170,10 +171,3 @@ def _cut(
             yield Shortage(chain, kind, wanted[place], have)
         if place < len(shape.counts):
             over = max(0, have - wanted[place]) * shape.counts[place]
-
-
-def _product(numbers: Sequence[int]) -> int:
-    product = 1
-    for number in numbers:
-        product *= number
-    return product

@@ -10,7 +10,7 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Replace a file; what is in it is on disk before it has its name. Raises OSError.
 
-    After a power cut the name may still be that of the old one: see `sync_folder`.
+    After a power cut the name may still be that of the old one: see `sync`.
     """
     part = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     fd = os.open(part, _NEW, 0o600)
@@ -26,9 +26,9 @@ def write_whole(path: Path, data: bytes, mode: int = 0o600) -> None:
         raise
 
 
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder survive a power cut. Raises OSError."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, survive a power cut. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
     finally:

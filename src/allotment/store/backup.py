@@ -11,6 +11,7 @@ from pathlib import Path
 from allotment.model.errors import StoreError
 from allotment.model.events import Record
 from allotment.model.ids import Seq
+from allotment.rights.writing import sync
 from allotment.service.ports import ArchivedJob, Snapshot
 from allotment.store import codec, queries
 from allotment.store.chain import START, snapshot_digest
@@ -113,20 +114,11 @@ def _new_file(path: Path) -> Generator[None]:
             raise StoreError(f"{path} exists already; name a file that does not") from None
         try:
             yield
-            flush_to_disk(path)
-            flush_to_disk(path.parent)
+            sync(path)
+            sync(path.parent)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-
-
-def flush_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, survive a power cut."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 # ── checking ────────────────────────────────────────────────────────────────────────────
@@ -144,7 +136,7 @@ def checked_copy(source: Path, target: Path) -> Seq:
         with explained("cannot write", target):
             upgrade(target)
             last = _checked(target, source)
-            flush_to_disk(target)
+            sync(target)
     except BaseException:
         target.unlink(missing_ok=True)
         raise

@@ -15,6 +15,7 @@ from zlib import crc32
 import msgspec
 import structlog
 
+from allotment.rights.writing import sync
 from allotment.store.chain import End
 
 FILE = "allot.mark"
@@ -73,7 +74,7 @@ class Marker:
             self._write(end)
             if is_new:
                 self._write(end)  # both places are there: none needs room on the disk later
-                _flush_names(path.parent)
+                sync(path.parent)
         except BaseException:
             os.close(self._fd)
             raise
@@ -123,11 +124,3 @@ class Marker:
         data = _encoded(Mark(self._number, end))
         os.pwrite(self._fd, data, PLACE * (self._number % 2))
         self._written = end
-
-
-def _flush_names(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

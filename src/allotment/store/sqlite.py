@@ -19,9 +19,10 @@ from allotment.model.events import Record
 from allotment.model.ids import JobId, Seq
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
+from allotment.rights.writing import sync
 from allotment.service.ports import ArchivedJob, JobFilter, Snapshot
 from allotment.store import codec, queries
-from allotment.store.backup import checked_copy, copy_database, flush_to_disk
+from allotment.store.backup import checked_copy, copy_database
 from allotment.store.chain import End, snapshot_digest
 from allotment.store.connections import connect_writer, make_readers
 from allotment.store.faults import explained
@@ -259,5 +260,5 @@ def restore(source: Path, folder: Path) -> Seq:
         part.unlink(missing_ok=True)
         last = checked_copy(source, part)
         part.rename(target)
-        flush_to_disk(folder)
+        sync(folder)
     return last

@@ -1,6 +1,7 @@
 """Cell types as written: what each chain is made of, and what cannot be a chain."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 
 import msgspec
 
@@ -59,7 +60,7 @@ def chain_from(top: str, types: Mapping[str, CellType]) -> Chain | tuple[str, st
     if len(machines) > 1:
         both = " and ".join(names[at] for at in machines[:2])
         return f"has machines within a machine: {both}", "set node: true for one type only"
-    nodes, width = _product(counts[: machines[0]]), _product(counts[machines[0] :])
+    nodes, width = prod(counts[: machines[0]]), prod(counts[machines[0] :])
     if width > MOST_LEAVES:
         message = f"has {width:,} leaves on each node, and {MOST_LEAVES:,} are accepted"
         return message, "check the counts"
@@ -73,13 +74,6 @@ def no_such_type(name: str, types: Mapping[str, CellType]) -> tuple[str, str]:
             message = f"{name} is what {kind.name} is made of, and no type of its own"
             return message, f"such as {kind.name}"
     return f"there is no cell type {name}", near(name, list(types), "cell types")
-
-
-def _product(numbers: Sequence[int]) -> int:
-    product = 1
-    for number in numbers:
-        product *= number
-    return product
 
 
 def near(word: str, known: Sequence[str], what: str) -> str:

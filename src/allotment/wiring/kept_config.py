@@ -10,7 +10,7 @@ from pathlib import Path
 from allotment.engine.foresee import digest
 from allotment.model.errors import BadInput, Problem
 from allotment.model.tenancy import Config
-from allotment.rights.writing import sync_folder, write_whole
+from allotment.rights.writing import sync, write_whole
 
 CONFIG = "config.yaml"
 NEXT = "config.next.yaml"
@@ -41,13 +41,13 @@ class Kept:
 def announce(folder: Path, text: bytes) -> None:
     """Write a configuration beside the one in force."""
     write_whole(folder / NEXT, text)
-    sync_folder(folder)
+    sync(folder)
 
 
 def keep(folder: Path) -> None:
     """Replace the configuration of the next start by the announced one."""
     (folder / NEXT).replace(folder / CONFIG)
-    sync_folder(folder)
+    sync(folder)
 
 
 def announced(folder: Path, in_force: Config, read: Reader) -> bytes:

@@ -11,7 +11,7 @@ from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
-from allotment.rights.writing import sync_folder, write_whole
+from allotment.rights.writing import sync, write_whole
 
 log = structlog.get_logger("allot.wiring")
 
@@ -61,7 +61,7 @@ def keep(folder: Path, partition: str, *, pilot: bool) -> None:
     if pilot:
         write_whole(folder / PILOT, b"")
     write_whole(folder / KEPT, f"{partition}\n".encode())
-    sync_folder(folder)
+    sync(folder)
 
 
 def described(partition: str) -> tuple[tuple[Node, ...], Topology]:

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
+from allotment.rights.clearing import clear
 from allotment.rights.flushing import flush
-from allotment.rights.removing import remove
 from allotment.service.content.manifest import (
     Manifest,
     digest_of,
@@ -45,10 +45,7 @@ class Fresh:
     def prepare(self) -> None:
         """Make the folder; throw away what a service that was killed was making."""
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        if left := list(self.folder.iterdir()):
-            # It can be many files, and nothing waits for them.
-            work = threading.Thread(target=_delete, args=[left], name="leftovers", daemon=True)
-            work.start()
+        clear(self.folder)
 
     def path(self) -> Path:
         """Return a name under which something is made."""
@@ -274,10 +271,3 @@ def names_in(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except FileNotFoundError:
         return []
-
-
-def _delete(paths: Iterable[Path]) -> None:
-    for path in paths:
-        remove(None, str(path))
-        with contextlib.suppress(OSError):
-            path.unlink()

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from allotment.rights.removing import remove
+from allotment.rights.clearing import clear, remove_all
 from allotment.rights.writing import write_whole
 from allotment.service.environments.uv import own
 
@@ -64,8 +64,7 @@ class EnvironmentStore:
             folder = self.root / name
             folder.mkdir(mode=mode, exist_ok=True)
             folder.chmod(mode)
-        if left := list((self.root / "new").iterdir()):
-            threading.Thread(target=_delete, args=[left], name="leftovers", daemon=True).start()
+        clear(self.root / "new")
 
     def salt(self) -> bytes:
         """Return what only this service knows."""
@@ -143,7 +142,7 @@ class EnvironmentStore:
             self._path(key).with_suffix(".users").unlink(missing_ok=True)
             if self.made(key).exists():
                 self.made(key).rename(aside)
-        _delete([aside])
+        remove_all([aside])
         return True
 
     def _asked_at(self, key: str) -> float:
@@ -216,9 +215,3 @@ def _frozen(name: str, folder: int) -> int:
         return state.st_size
     finally:
         os.close(fd)
-
-
-def _delete(paths: list[Path]) -> None:
-    for path in paths:
-        remove(None, str(path))
-        path.unlink(missing_ok=True)

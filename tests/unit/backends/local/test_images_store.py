@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from allotment.backends.local.images import store as ours
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.images.reference import Reference
 from allotment.backends.local.images.store import Image, Layer, Store
+from allotment.rights import clearing
 from tests.support.cluster import until
 from tests.support.patience import PATIENCE_S
 
@@ -33,7 +33,7 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.go = threading.Event(), threading.Event()
-        monkeypatch.setattr(ours, "remove", self)
+        monkeypatch.setattr(clearing, "remove", self)
 
     def __call__(self, root: int | None, name: str) -> None:
         self.begun.set()

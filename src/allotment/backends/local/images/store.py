@@ -24,8 +24,8 @@ from typing import Final
 import msgspec
 
 from allotment.backends.local.images.reference import Reference
+from allotment.rights.clearing import clear, remove_all
 from allotment.rights.flushing import flush
-from allotment.rights.removing import remove
 
 FOLDER: Final = "images"
 _NAME_LETTERS: Final = 24
@@ -93,9 +93,7 @@ class Store:
         for path in (self._root / "layers").iterdir():
             if not self._known(path.name).exists():
                 self._put_aside(path)
-        left = list((self._root / "new").iterdir())
-        # It can be millions of files, and nothing waits for them.
-        threading.Thread(target=_delete, args=[left], name="leftovers", daemon=True).start()
+        clear(self._root / "new")
 
     # ── images ──────────────────────────────────────────────────────────────────────
 
@@ -162,7 +160,7 @@ class Store:
         with self._turn:
             is_gone = self._forget(image)
             aside = self._drop_unneeded()
-        _delete(aside)
+        remove_all(aside)
         return is_gone
 
     def make_room(self, limit: int) -> bool:
@@ -179,7 +177,7 @@ class Store:
                 aside += self._drop_unneeded()
             aside += self._drop_unneeded()
             is_enough = self.used() <= limit
-        _delete(aside)
+        remove_all(aside)
         return is_enough
 
     # ── layers ──────────────────────────────────────────────────────────────────────
@@ -314,11 +312,3 @@ class Store:
 
 def _name_of(image: Image) -> str:
     return hashlib.sha256(f"{image.place}@{image.digest}".encode()).hexdigest()[:32]
-
-
-def _delete(paths: Sequence[Path]) -> None:
-    """Delete trees of files. That takes long: never while others wait for the store."""
-    for path in paths:
-        remove(None, str(path))
-        with contextlib.suppress(OSError):
-            path.unlink()
