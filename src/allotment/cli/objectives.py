@@ -1,20 +1,14 @@
 """`allot objectives`: were the promises kept?"""
 
-import time
-from typing import Annotated
-
-import typer
-
-from allotment.cli.instants import date, instant
+from allotment.cli.instants import date
 from allotment.cli.options import AsJson, State
-from allotment.cli.output import paint, say, say_json, talk, warn
-from allotment.cli.sim_options import Misused
+from allotment.cli.output import paint, say, say_json, talk
+from allotment.cli.period import Since, Until, period, warn_of_forgotten
 from allotment.cli.table import Column, print_table
-from allotment.cli.words import NOTHING_THERE, count, show_span
+from allotment.cli.words import NOTHING_THERE, show_span
 from allotment.client import Client
 from allotment.metrics.objectives import Measured
 from allotment.model.objectives import Objective
-from allotment.model.quantity import SECOND
 from allotment.service.objectives_view import ObjectivesReport
 
 COLUMNS = (
@@ -35,16 +29,6 @@ WORDS = {
 MOST_NAMED = 5
 """Jobs that are named for a promise that was broken."""
 
-Since = Annotated[
-    str, typer.Option("--since", metavar="7d|DATE", help="How far back, or a date.")
-]
-Until = Annotated[
-    str,
-    typer.Option(
-        "--until", metavar="1d|DATE", help="Up to when; now when left out.", show_default=False
-    ),
-]
-
 
 def objectives(
     since: Since = "7d", until: Until = "", state: State = "", as_json: AsJson = False
@@ -60,21 +44,14 @@ def objectives(
       allot objectives
       allot objectives --since 2026-10-01 --until 2026-11-01 --json
     """
-    now = round(time.time() * SECOND)
-    first, last = instant("--since", since, now), instant("--until", until or "0", now)
-    if first >= last:
-        raise Misused("--since is not before --until: choose an earlier --since.")
+    first, last = period(since, until)
     with Client(state=state) as client:
         found = client.objectives(max(0, first), last if until else None)
     if as_json:
         say_json(found)
         return
     _table(found)
-    if found.forgotten and found.since == found.known_since:
-        warn(
-            f"History begins at {date(found.known_since)}: "
-            f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
-        )
+    warn_of_forgotten(found)
 
 
 def _table(found: ObjectivesReport) -> None:

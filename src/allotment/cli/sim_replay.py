@@ -1,13 +1,12 @@
 """`allot sim replay`: what the cluster's own history would have been under another policy."""
 
-import time
 from typing import Annotated
 
 import typer
 
-from allotment.cli.instants import instant
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import say_json, warn
+from allotment.cli.period import period
 from allotment.cli.sim_options import (
     JobsOut,
     Misused,
@@ -17,7 +16,6 @@ from allotment.cli.sim_options import (
     progress,
     told_as_misuse,
 )
-from allotment.model.quantity import SECOND
 
 EVERYTHING = 1 << 62
 
@@ -97,16 +95,13 @@ def replay(  # noqa: PLR0913, PLR0917 - a flag each
     from allotment.wiring import sim as world  # noqa: PLC0415
     from allotment.wiring.outputs import Outputs  # noqa: PLC0415
 
-    now = round(time.time() * SECOND)
     pairs = tuple(set_ or ())
     with told_as_misuse():
         reads = (cluster, *world.policy_files(policy))
         outputs = Outputs({"--jobs-out": jobs_out, "--report": report}, reads)
         past.open_policy(policy)
         read_settings(pairs)
-        first, last = instant("--since", since, now), instant("--until", until or "0", now)
-        if first >= last:
-            raise Misused("--since is not before --until: choose an earlier --since.")
+        first, last = period(since, until)
         if cluster:
             world.open_cluster(cluster)
         with Client(state=state) as client:

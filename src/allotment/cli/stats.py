@@ -1,26 +1,14 @@
 """`allot stats`: is every team getting its share, and how long do jobs wait?"""
 
-import time
 from typing import Annotated
 
 import typer
 
-from allotment.cli.instants import instant
 from allotment.cli.options import AsJson, State, complete_tenant
 from allotment.cli.output import say_json
-from allotment.cli.sim_options import Misused
+from allotment.cli.period import Since, Until, period
 from allotment.client import Client
-from allotment.model.quantity import SECOND
 
-Since = Annotated[
-    str, typer.Option("--since", metavar="7d|DATE", help="How far back, or a date.")
-]
-Until = Annotated[
-    str,
-    typer.Option(
-        "--until", metavar="1d|DATE", help="Up to when; now when left out.", show_default=False
-    ),
-]
 Tenant = Annotated[
     str,
     typer.Option(
@@ -51,10 +39,7 @@ def stats(
     """
     from allotment.cli import stats_words as words  # noqa: PLC0415 - Typer reads this first
 
-    now = round(time.time() * SECOND)
-    first, last = instant("--since", since, now), instant("--until", until or "0", now)
-    if first >= last:
-        raise Misused("--since is not before --until: choose an earlier --since.")
+    first, last = period(since, until)
     with Client(state=state) as client:
         found = client.statistics(max(0, first), last if until else None)
     if tenant:

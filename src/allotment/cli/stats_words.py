@@ -3,9 +3,10 @@
 import msgspec
 
 from allotment.cli.instants import date
-from allotment.cli.output import Failed, paint, say, talk, warn
+from allotment.cli.output import Failed, paint, say, talk
+from allotment.cli.period import warn_of_forgotten
 from allotment.cli.table import Column, print_table
-from allotment.cli.words import NOTHING_THERE, count, show_span
+from allotment.cli.words import NOTHING_THERE, show_span
 from allotment.metrics.summary import Summary, TenantBlock, WaitParts
 from allotment.model.quantity import DEVICE, SECOND, show_milli, show_millis
 from allotment.service.statistics_view import Statistics, TenantShare
@@ -60,11 +61,7 @@ def in_words(found: Statistics, tenant: str) -> None:
         talk("There is no GPU here, so all numbers of devices are 0.")
     if not found.numbers.jobs and found.until <= found.known_since:
         talk(f"History begins at {date(found.known_since)}.")
-    if found.forgotten and found.since == found.known_since:
-        warn(
-            f"History begins at {date(found.known_since)}: "
-            f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
-        )
+    warn_of_forgotten(found)
 
 
 def _head(found: Statistics, name: str) -> str:

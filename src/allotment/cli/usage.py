@@ -2,21 +2,20 @@
 
 import csv
 import sys
-import time
 from typing import Annotated
 
 import msgspec
 import typer
 
-from allotment.cli.instants import date, instant
+from allotment.cli.instants import date
 from allotment.cli.options import AsJson, State
-from allotment.cli.output import paint, say, say_json, warn
+from allotment.cli.output import paint, say, say_json
+from allotment.cli.period import Until, period, warn_of_forgotten
 from allotment.cli.sim_options import Misused
 from allotment.cli.table import Column, print_table
-from allotment.cli.words import NOTHING_THERE, count
+from allotment.cli.words import NOTHING_THERE
 from allotment.client import Client
 from allotment.model.budget import Every
-from allotment.model.quantity import SECOND
 from allotment.service.usage_view import BudgetState, BudgetUse, By, UsageReport, UsageRow
 
 FIELDS = UsageRow.__struct_fields__
@@ -64,12 +63,6 @@ STATES = {
 Since = Annotated[
     str, typer.Option("--since", metavar="30d|DATE", help="How far back, or a date.")
 ]
-Until = Annotated[
-    str,
-    typer.Option(
-        "--until", metavar="1d|DATE", help="Up to when; now when left out.", show_default=False
-    ),
-]
 Rows = Annotated[
     str,
     typer.Option(
@@ -102,10 +95,7 @@ def usage(
       allot usage --since 2026-10-01 --until 2026-11-01 --by tenant,user
       allot usage --by job --csv > october.csv
     """
-    now = round(time.time() * SECOND)
-    first, last = instant("--since", since, now), instant("--until", until or "0", now)
-    if first >= last:
-        raise Misused("--since is not before --until: choose an earlier --since.")
+    first, last = period(since, until)
     if as_csv and as_json:
         raise Misused("--csv and --json are two different forms.")
     with Client(state=state) as client:
@@ -117,11 +107,7 @@ def usage(
     else:
         _table(found)
         _budgets(found)
-    if found.forgotten and found.since == found.known_since:
-        warn(
-            f"History begins at {date(found.known_since)}: "
-            f"{count(found.forgotten, 'earlier job')} forgotten (limits.keep_history)."
-        )
+    warn_of_forgotten(found)
 
 
 def _csv(found: UsageReport) -> None:
