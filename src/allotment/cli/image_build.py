@@ -13,7 +13,7 @@ import typer
 from allotment.backends.local.images.reference import HUB, BadReference, Reference, parse
 from allotment.building.dockerfile import Dockerfile, read
 from allotment.cli.eta import eta_lines
-from allotment.cli.options import AsJson, StateFolder, complete_tenant
+from allotment.cli.options import AsJson, Detach, Priority, Queue, StateFolder, Tenant
 from allotment.cli.output import Failed, say, say_json
 from allotment.cli.run import LONGEST_NAME, environment, given_parts, level_of, see_through
 from allotment.cli.words import count
@@ -49,11 +49,6 @@ Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of
 Time = Annotated[
     str, typer.Option("--time", metavar="LENGTH", help="Stop the job after this time.")
 ]
-Tenant = Annotated[
-    str, typer.Option(help="The tenant whose quota it uses.", autocompletion=complete_tenant)
-]
-Queue = Annotated[str, typer.Option(help="A queue of the tenant.")]
-Priority = Annotated[str, typer.Option(help="low, normal, high or a number.")]
 Env = Annotated[
     list[str] | None,
     typer.Option(
@@ -61,7 +56,6 @@ Env = Annotated[
         help="Set a variable of the job, such as HTTPS_PROXY. Repeatable.",
     ),
 ]  # fmt: skip
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Print the id, and do not wait.")]
 
 
 def build(  # noqa: PLR0913 - one argument an option

@@ -99,3 +99,15 @@ Task = Annotated[
         show_default=False,
     ),
 ]  # fmt: skip
+Tenant = Annotated[
+    str, typer.Option(help="The tenant whose quota it uses.", autocompletion=complete_tenant)
+]
+Queue = Annotated[str, typer.Option(help="A queue of the tenant.")]
+Priority = Annotated[str, typer.Option(help="low, normal, high or a number.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Print the id, and do not wait.")]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label", metavar="KEY=VALUE", help="A label to find the job by. Repeatable."
+    ),
+]

@@ -13,7 +13,16 @@ from allotment.cli.attach import Attached, detachable
 from allotment.cli.first import asked_first
 from allotment.cli.grid import Grid, grid_of
 from allotment.cli.job_json import as_object
-from allotment.cli.options import AsJson, Raw, StateFolder, complete_tenant
+from allotment.cli.options import (
+    AsJson,
+    Detach,
+    Labels,
+    Priority,
+    Queue,
+    Raw,
+    StateFolder,
+    Tenant,
+)
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
 from allotment.cli.packages import read_packages
@@ -54,12 +63,9 @@ def run(  # noqa: PLR0913 - one argument an option
     name: Annotated[
         str, typer.Option(help="The name of the job; otherwise made from the command.")
     ] = "",
-    tenant: Annotated[
-        str,
-        typer.Option(help="The tenant whose quota it uses.", autocompletion=complete_tenant),
-    ] = "",
-    queue: Annotated[str, typer.Option(help="A queue of the tenant.")] = "",
-    priority: Annotated[str, typer.Option(help="low, normal, high or a number.")] = "",
+    tenant: Tenant = "",
+    queue: Queue = "",
+    priority: Priority = "",
     time: Annotated[
         str, typer.Option("--time", metavar="LENGTH", help="Stop the job after this time: 4h.")
     ] = "",
@@ -73,12 +79,7 @@ def run(  # noqa: PLR0913 - one argument an option
         ),
     ] = None,
     grid: Grid = None,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="KEY=VALUE", help="A label to find the job by. Repeatable."
-        ),
-    ] = None,
+    labels: Labels = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
@@ -156,9 +157,7 @@ def run(  # noqa: PLR0913 - one argument an option
             help="Keep a failed task, and its place, so that you can look inside.",
         ),
     ] = False,
-    detach: Annotated[
-        bool, typer.Option("--detach", "-d", help="Print the id, and do not wait.")
-    ] = False,
+    detach: Detach = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print only the output of the job.")
     ] = False,

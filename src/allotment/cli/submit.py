@@ -13,7 +13,7 @@ from allotment.cli.eta import eta_lines
 from allotment.cli.first import asked_first
 from allotment.cli.grid import Grid, grid_of
 from allotment.cli.job_json import as_object
-from allotment.cli.options import AsJson, Changes, StateFolder
+from allotment.cli.options import AsJson, Changes, Labels, StateFolder
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, at_line, say, say_json, talk, warn
 from allotment.cli.prepare import Prepared, prepare
@@ -66,12 +66,7 @@ def submit(  # noqa: PLR0913 - one argument an option
     held: Annotated[
         bool, typer.Option("--held", help="Hold the job: it starts only after `allot release`.")
     ] = False,
-    labels: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label", metavar="KEY=VALUE", help="A label to find the job by. Repeatable."
-        ),
-    ] = None,
+    labels: Labels = None,
     grid: Grid = None,
     code: CodeFolder = None,
     key: Annotated[
