@@ -39,6 +39,7 @@ nightly: setup ## At length: cells, races, kills of the service, mutants of the 
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
 	@scripts/mlflow && $(BIN)/python -m pytest tests/integration/mlflow
+	@scripts/loops && $(BIN)/python -m pytest tests/integration/test_loops.py
 	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
 

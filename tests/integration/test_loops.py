@@ -1,10 +1,12 @@
-"""Callbacks of training frameworks, each in a real loop of its framework."""
+"""Callbacks of training frameworks, each in a real loop of its framework.
+
+The frameworks are those of the virtual environment that `scripts/loops` makes, or else of this.
+"""
 
 import json
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,9 @@ import pytest
 import allotment
 
 SRC = Path(allotment.__file__).parents[1]
+FOLDER = Path(os.environ.get("ALLOT_TEST_LOOPS") or Path.home() / ".cache/allotment-loops")
+PYTHON = str(FOLDER / "bin/python") if (FOLDER / "whole").exists() else sys.executable
+FIND = "import sys, importlib.util as u; sys.exit(not all(map(u.find_spec, sys.argv[1:])))"
 KERAS = """
 import keras, numpy
 from allotment.loops.keras import KerasProgress
@@ -71,13 +76,19 @@ LOOPS = [
 ]
 
 
+def has(*modules: str) -> bool:
+    """Whether that Python has all of these."""
+    return subprocess.run([PYTHON, "-c", FIND, *modules], check=False).returncode == 0
+
+
 @pytest.mark.may_skip("these frameworks are large, and in no lock of ours")
 @pytest.mark.parametrize(("framework", "program", "metric", "steps"), LOOPS)
 def test_a_real_loop_reports_steps_and_its_metric_at_rungs(
     tmp_path: Path, framework: str, program: str, metric: str, steps: list[int]
 ) -> None:
-    if find_spec(framework) is None or (framework != "keras" and find_spec("torch") is None):
-        pytest.skip(f"{framework} is not installed here")
+    backend = "jax" if framework == "keras" and has("jax") else "torch"
+    if not has(framework, backend):
+        pytest.skip(f"{framework} with {backend} is not installed here: scripts/loops")
     file = tmp_path / "progress"
     env = {
         **os.environ,
@@ -85,9 +96,9 @@ def test_a_real_loop_reports_steps_and_its_metric_at_rungs(
         "ALLOT_PROGRESS_FILE": str(file),
         "ALLOT_SWEEP_METRIC": metric,
         "ALLOT_SWEEP_RUNGS": "6 15",
-        "KERAS_BACKEND": "jax" if find_spec("jax") else "torch",
+        "KERAS_BACKEND": backend,
     }
-    argv = [sys.executable, "-W", "ignore", "-c", program, str(tmp_path)]
+    argv = [PYTHON, "-W", "ignore", "-c", program, str(tmp_path)]
     done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = json.loads(file.read_text().splitlines()[-1])
