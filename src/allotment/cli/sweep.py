@@ -155,6 +155,10 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
         say_json(made)
         return
     announce(made)
+    if job.sweep.is_study:
+        talk(
+            "Each trial is held until Optuna has proposed its parameters, from those before it."
+        )
     talk(f"allot sweep show {made.id}    allot sweep stop {made.id}")
     say(str(made.id))
 

@@ -6,6 +6,7 @@ from allotment.cli.output import paint
 from allotment.cli.selecting import in_states
 from allotment.cli.table import Column
 from allotment.cli.words import NOTHING_THERE, harmless, pairs, show_age, show_span
+from allotment.model.lifecycle import JobState
 from allotment.model.quantity import show_millis
 from allotment.model.sweeps import CPU_HOUR, GPU_HOUR, Sweep
 from allotment.service.sweep_view import SweepRow, SweepView, TrialView
@@ -57,7 +58,10 @@ def trial_table(found: SweepView) -> tuple[Sequence[Column], list[tuple[str, ...
         Column("STATE"),
         Column("WHY", rank=4, flexible=True),
     ]
-    return columns, [_cells(trial, names, bool(metric), rungs) for trial in found.trials]
+    study = found.sweep is not None and found.sweep.is_study
+    rows = [_cells(trial, names, bool(metric), rungs) for trial in found.trials]
+    whys = [_why(trial, study) for trial in found.trials]
+    return columns, [(*cells, why) for cells, why in zip(rows, whys, strict=True)]
 
 
 def _cells(trial: TrialView, names: list[str], compared: bool, rungs: bool) -> tuple[str, ...]:
@@ -69,8 +73,13 @@ def _cells(trial: TrialView, names: list[str], compared: bool, rungs: bool) -> t
         *((str(trial.rung),) if rungs else ()),
         show_span(trial.ran_ms) if trial.ran_ms else NOTHING_THERE,
         state,
-        trial.stopped,
     )
+
+
+def _why(trial: TrialView, study: bool) -> str:
+    """Return what a trial waits for, or why it was stopped, as far as its sweep knows."""
+    waits = study and not trial.params and trial.state is JobState.HELD
+    return "no parameters yet" if waits else trial.stopped
 
 
 def lines_of(found: SweepView, now: int) -> list[str]:

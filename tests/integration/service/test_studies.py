@@ -163,6 +163,7 @@ def test_no_more_run_than_may_and_the_rest_say_why(cluster: RealCluster) -> None
     assert "no parameters yet" in refused.stderr
     lines = cluster.allot("sweep", "show", str(study)).stdout
     assert "6 proposed by Optuna with seed 7; minimize loss; 2 at a time" in lines
+    assert lines.count("no parameters yet") == 4
     first = f"{study}[0]"
     assert cluster.allot("cancel", first).returncode == 0
     until(lambda: sum(map(bool, params_of(cluster, study))) == 3, "the next to be proposed")
