@@ -149,3 +149,15 @@ def test_freezing_works_without_a_freezer(runner: Runner) -> None:
     before = task.output()
     task.control("thaw")
     until(lambda: task.output() != before, "the task to go on")
+
+
+def test_a_task_that_stands_still_without_a_freezer_may_save_when_it_is_stopped(
+    runner: Runner,
+) -> None:
+    task = started(runner, PYTHON, cgroups="none")
+    task.control("freeze")
+    task.reaches(lambda status: status["frozen"], "frozen")
+    task.control("stop TERM 20000")
+    status = task.ended()
+    assert (status["exit_code"], status["ended_by"]) == (9, "stop")
+    assert "got SIGTERM" in task.output()

@@ -28,6 +28,8 @@ class Stopper:
         self._timers = timers
         self._delivery: tree.Delivery | None = None
         self._deadline = 0.0
+        self._stopped = False
+        """Whether the task stands still without a freezer."""
         self.pid = 0
         self.ended_by = ""
         self.on_dead: Callable[[], None] = lambda: None
@@ -39,7 +41,7 @@ class Stopper:
     def stop(self, signum: int, grace_ms: int) -> None:
         """Ask the task to end, and end it after the grace. A later call starts anew."""
         self.ended_by = self.ended_by or "stop"
-        if self._surroundings.group.is_frozen():
+        if self._stopped or self._surroundings.group.is_frozen():
             self.freeze(frozen=False)
         deadline = time.monotonic() + grace_ms / 1000
         self._timers.after(grace_ms / 1000, lambda: self._out_of_grace(deadline))
@@ -89,6 +91,7 @@ class Stopper:
     def freeze(self, *, frozen: bool, then: Callable[[], None] | None = None) -> None:
         """Freeze or thaw; `then` is called when it has taken effect."""
         if not self._surroundings.group.set_frozen(frozen):
+            self._stopped = frozen
             tree.set_stopped(os.getpid(), stopped=frozen)
             if then is not None:
                 then()
