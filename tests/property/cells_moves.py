@@ -32,9 +32,13 @@ class Moves:
     def __init__(self, plan: Plan, every: int = 1) -> None:
         """`every` says after how many moves the audit is due."""
         self.plan, self.every, self.made = plan, every, 0
-        first = config(plan)
+        first = self.planned(plan)
         assert first is not None
         self.world = CellsWorld(first)
+
+    def planned(self, plan: Plan) -> Config | None:
+        """Give the configuration of a plan; None if more is promised in it than there is."""
+        return config(plan)
 
     def after(self, *, cycle: bool = True) -> None:
         """End a move: serve the line, and look at everything."""
@@ -199,7 +203,7 @@ class Moves:
         """Change one part of the configuration, if what is promised in it can be had."""
         values = (PARTS | REWIRED)[part]
         plan = msgspec.structs.replace(self.plan, **{part: values[value % len(values)]})
-        changed: Config | None = config(plan)
+        changed = self.planned(plan)
         if changed is not None and self._ask(c.ApplyConfig(changed)):
             self.plan = plan
         self.after()

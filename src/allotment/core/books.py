@@ -77,10 +77,8 @@ class Placed:
             sizes[held] -= 1
             if not sizes[held]:
                 del sizes[held]
-        self.resuming.pop(gang.id, None)
-        self.leaving.pop(gang.id, None)
-        self.frozen.pop(gang.id, None)
-        self.elastic.pop(gang.id, None)
+        for some in (self.resuming, self.leaving, self.frozen, self.elastic):
+            some.pop(gang.id, None)
 
     def awaited(self, place: ReservedPlace) -> list[Gang]:
         """Return the victims that have yet to leave a place. Some may be back, elsewhere."""
@@ -158,14 +156,16 @@ class Claim(msgspec.Struct, frozen=True):
 class Guarantee(Protocol):
     """The guaranteed quotas of all tenants, in one form."""
 
-    regrows: bool
-    """Whether a gang whose reserved place came free may have a larger one elsewhere."""
     clears_suspended: bool
     """Whether an owner gets back what other tenants' suspended gangs keep in its way."""
     in_one_chain: bool
     """Whether all devices of a gang are of one type, whichever of its types that is."""
     spaces: Sequence[Space]
     """The books of free cells; none where there are no cells."""
+
+    def regrows(self, place: ReservedPlace) -> bool:
+        """Whether a gang whose reserved place came free may have a larger one elsewhere."""
+        ...
 
     def entitlement(self, shape: Shape) -> Entitlement | None:
         """Return by which entitlement a gang of this shape may have a place now, if any."""

@@ -55,10 +55,16 @@ def beyond(
         return ""
     more = cluster.held_on(slots, needs_of(requests))
     more[JOBS] = 1
-    for account in cluster.queues.of(shape.who):
+    over = _exceeded(cluster, shape.who, more)
+    return "" if over is None else f"{_whose(over[0])} has all of {over[1]} that it may"
+
+
+def _exceeded(cluster: Cluster, who: Who, more: Vector) -> tuple[Account, str] | None:
+    """Find the first of the accounts that so much more would overdraw, and in what."""
+    for account in cluster.queues.of(who):
         if part := account.exceeded(more):
-            return f"{_whose(account)} has all of {part} that it may"
-    return ""
+            return account, part
+    return None
 
 
 def _whose(account: Account) -> str:
@@ -73,12 +79,9 @@ def cap_reached(cluster: Cluster, shape: Shape) -> tuple[Account, str] | None:
     charged = queues.of(shape.who)
     if not charged:
         return None
-    more = cluster.queues.need_of(shape)
-    for account in charged:
-        if part := account.exceeded(more):
-            return account, part
-    if not queues.by_type:
-        return None
+    over = _exceeded(cluster, shape.who, queues.need_of(shape))
+    if over is not None or not queues.by_type:
+        return over
     for request in narrowed(cluster, shape).requests:
         if request.types == NO_TYPE:
             return next(
@@ -108,11 +111,7 @@ def cap_on_resuming(cluster: Cluster, gang: Gang) -> tuple[Account, str] | None:
     """Find the first account that a suspended gang would overdraw, and in what."""
     if not cluster.queues.is_counted:
         return None
-    more = leases_of(cluster, gang)
-    for account in cluster.queues.of(gang.standing.shape.who):
-        if part := account.exceeded(more):
-            return account, part
-    return None
+    return _exceeded(cluster, gang.standing.shape.who, leases_of(cluster, gang))
 
 
 def leases_of(cluster: Cluster, gang: Gang) -> Vector:
@@ -185,7 +184,4 @@ def _by_type(part: str) -> bool:
 
 def narrowed_to_caps(cluster: Cluster, waiting: Standing) -> Standing:
     """Let a job ask only for types of devices of which it may have more."""
-    shape = narrowed(cluster, waiting.shape)
-    if shape is waiting.shape:
-        return waiting
-    return msgspec.structs.replace(waiting, shape=shape)
+    return waiting.asking(narrowed(cluster, waiting.shape))

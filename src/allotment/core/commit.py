@@ -14,7 +14,7 @@ from allotment.core.caps import beyond, resumes_beyond
 from allotment.core.cells.space import shortage, shorter
 from allotment.core.cluster import Cluster
 from allotment.core.disruption import outranks
-from allotment.core.entitle import is_due, resume_entitlement
+from allotment.core.entitle import is_due, may_go_on, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing, held_vector
 from allotment.core.lending import kept_from_borrower, takes_kept
 from allotment.core.plan import Decision, Demote, Evict, Pack, Place, Promote, Resume, Unreserve
@@ -193,7 +193,7 @@ def _evict(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if wrong := _stays(cluster, decision, now):
         return wrong
     if place.job in place.victims:
-        return _move(cluster, place) if not decision.shrink else "a move shrinks no gang"
+        return _move(cluster, decision, now)
     if any(job not in (*decision.evict, *decision.suspend) for job in decision.demote):
         return "only a gang that is evicted or suspended loses its guarantee"
     if cluster.barred(place.job, place.slots, now):
@@ -339,16 +339,27 @@ def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
     return "" if may else f"job {job} is no less urgent"
 
 
-def _move(cluster: Cluster, place: ReservedPlace) -> str:
-    """Check that a gang may go from where it is to a place that is free."""
-    gang = cluster.gangs[place.job]
-    if place.victims != (gang.id,) or place.entitlement is not gang.entitlement:
+def _move(cluster: Cluster, decision: Evict, now: Instant) -> str:
+    """Check that a gang may go from where it is to a place that is free.
+
+    In cells it gives up those that it has for those of its new place, there and then.
+    """
+    place, gang = decision.place, cluster.gangs[decision.place.job]
+    others = decision.shrink or place.victims != (gang.id,)
+    if others or place.entitlement is not gang.entitlement:
         return "a move concerns no other gang"
+    if gang.suspended and not may_go_on(cluster, gang, now):
+        return "its tenant's share changed"
     with Trial(cluster) as trial:  # It may keep some of what it has.
         trial.drop(gang.id)
-        return _misfit(cluster, gang.requests, place.slots) or _no_room(
+        wrong = _misfit(cluster, gang.requests, place.slots) or _no_room(
             cluster, gang.requests, place.slots
         )
+    if wrong or not cluster.guarantee.spaces or gang.entitlement is not GUARANTEED:
+        return wrong
+    if decision.demote != place.victims:
+        return "it has its cells still"
+    return _promise_is_guaranteed(cluster, decision, gang.standing.shape)
 
 
 def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:

@@ -103,13 +103,13 @@ def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
 def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
     """Return where the job of a promise goes: a larger gang, where there is room for it now.
 
-    In cells it gets what it was promised: to give that up for another place could cost
-    others what they are guaranteed while hardware is lost. So it is where reservations are
-    near.
+    In cells it gets what it was promised, unless it left for that itself: to give a promise
+    up for another place could cost others what they are guaranteed while hardware is lost.
+    Where reservations are near it gets what it was promised, too.
     """
     place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
     shape = cluster.pending[promise.job].shape
-    if not shape.most or cluster.reservations.all or not cluster.guarantee.regrows:
+    if not shape.most or cluster.reservations.all or not cluster.guarantee.regrows(promise):
         return place
     with Trial(cluster) as trial:
         trial.unreserve(promise.job)

@@ -52,6 +52,10 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
         """Devices of the whole gang, in thousandths."""
         return total_of(self.shape.requests).gpu_milli
 
+    def asking(self, shape: Shape) -> "Standing":
+        """Return the same job asking for that."""
+        return self if shape == self.shape else msgspec.structs.replace(self, shape=shape)
+
     def left_of(self, run_ms: int) -> int:
         """Return how long an attempt takes of a job that runs for so long in all.
 

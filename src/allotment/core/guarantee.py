@@ -41,13 +41,15 @@ def guarantee_of(cluster: Cluster) -> Guarantee:
 class Counted:
     """Amounts of each resource, as the sharing policy compares them."""
 
-    regrows = True
     clears_suspended = False
     in_one_chain = False
     spaces: Sequence[Space] = ()
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+    def regrows(self, place: ReservedPlace) -> bool:  # noqa: ARG002 - it is free for all
+        return True
 
     def entitlement(self, shape: Shape) -> Entitlement | None:
         if shape.opportunistic or shape.pin:
@@ -167,14 +169,24 @@ def _own_victims(cluster: Cluster, place: ReservedPlace, tenant: str) -> Iterato
 class InCells:
     """Hardware that lies together."""
 
-    regrows = False
-    """To give a place up for another could cost others their quota while hardware is lost."""
     clears_suspended = True
     in_one_chain = True
 
     def __init__(self, cluster: Cluster, cells: Cells) -> None:
         self._cluster, self._cells = cluster, cells
         self.spaces: Sequence[Space] = cells.spaces
+
+    def regrows(self, place: ReservedPlace) -> bool:
+        """Whether it left for that place itself, in a queue that grows, and hardware is up.
+
+        While some is lost, to give a place up for another could cost others their quota. A
+        gang that borrows in its pinned cell has no business elsewhere.
+        """
+        shape = self._cluster.shape_of(place.job)
+        queue = self._cluster.tenants[shape.tenant].queue(shape.queue)
+        grows = queue is not None and queue.grow_ms > 0 and place.job in place.victims
+        may = grows and (place.entitlement is GUARANTEED or not place.pin)
+        return may and not any(space.broken for space in self.spaces)
 
     def entitlement(self, shape: Shape) -> Entitlement | None:
         if guaranteed_place(self._cluster, shape) is not None:

@@ -89,12 +89,7 @@ def of_types_lent(cluster: Cluster, shape: Shape, by: Entitlement | None) -> Sha
 
 def narrowed_to_lent(cluster: Cluster, waiting: Standing, by: Entitlement | None) -> Standing:
     """Let a job ask only for types of devices that are not kept from it."""
-    if not cluster.queues.keeps_types:
-        return waiting
-    shape = of_types_lent(cluster, waiting.shape, by)
-    if shape == waiting.shape:
-        return waiting
-    return msgspec.structs.replace(waiting, shape=shape)
+    return waiting.asking(of_types_lent(cluster, waiting.shape, by))
 
 
 def _lacking(

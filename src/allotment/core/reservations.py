@@ -56,20 +56,12 @@ class Reservations:
 
     def shut_to(self, shape: Shape, now: Instant) -> frozenset[NodeId]:
         """Name the nodes a job must keep off now."""
-        if not self.all:
-            return NOWHERE
-        barring = self.barring(shape, now)
-        if not barring:
-            return NOWHERE
-        return NOWHERE.union(*(self._nodes[reservation.name] for reservation in barring))
+        return NOWHERE.union(*(self._nodes[each.name] for each in self.barring(shape, now)))
 
     def bar(self, shape: Shape, slots: Sequence[Slot], now: Instant) -> bool:
         """Whether a reservation keeps a job off a place."""
-        if not self.all:
-            return False
-        nodes = {slot.node for slot in slots}
-        barring = self.barring(shape, now)
-        return any(not nodes.isdisjoint(self._nodes[each.name]) for each in barring)
+        shut = self.shut_to(shape, now)
+        return any(slot.node in shut for slot in slots)
 
     def next_end(self, shape: Shape, now: Instant) -> Instant | None:
         """Return when the next reservation ends that is not for a job; None without one."""

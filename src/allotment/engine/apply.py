@@ -367,7 +367,7 @@ def _promoted(state: State, record: e.Record, event: e.AttemptPromoted) -> None:
 def _demoted(state: State, record: e.Record, event: e.AttemptDemoted) -> None:
     job, attempt = _attempt(state, event)
     gang = state.cluster.gangs[job.id]
-    if state.cluster.disruption is not None:
+    if state.cluster.disruption is not None and event.wanted_by != job.id:
         state.cluster.disruption.note(gang, record.at)
     state.cluster.entitle(gang, Entitlement.OPPORTUNISTIC)
     attempt.entitlement, attempt.quota = Entitlement.OPPORTUNISTIC, ()

@@ -64,6 +64,8 @@ def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:
     job, other = state.jobs.get(id), state.jobs.get(wanted_by)
     if job is None or other is None:
         return f"its guarantee goes to job {wanted_by} of its tenant"
+    if job is other:
+        return "it goes on elsewhere, in cells of its tenant"
     if took_turn(state, id, wanted_by):
         return f"it is the turn of job {wanted_by}"
     if _is_more_urgent(other.spec, job.spec):

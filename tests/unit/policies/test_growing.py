@@ -21,14 +21,8 @@ from allotment.model.reports import PaceReport
 from allotment.model.tenancy import Config, QueueOrder, Tenant
 from allotment.policies.rescheduling.growing import growing
 from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_tenant
-from tests.support.cells import a_cell_world
 from tests.support.world import World
 
-CELLS = """\
-hardware: [2 x dgx-v100]
-tenants:
-  us: {cells: {dgx-v100-node: 1}, queues: {default: {grow: 5min}}}
-"""
 GROW = 5 * MINUTE
 FIRST = 1_000
 """The rate of one task, in steps an hour, where more tasks scale."""
@@ -357,12 +351,6 @@ def test_what_was_measured_survives_a_restart_of_the_service() -> None:
     world.cycle()
     world.later(GROW + SECOND)
     assert world.grows(job)
-
-
-def test_in_cells_none_grows() -> None:
-    world = a_cell_world(CELLS)
-    assert any(queue.grow_ms for queue in world.state.config.tenants[0].queues)
-    assert growing(world.state.cluster) is None
 
 
 def test_events_tell_what_was_expected() -> None:

@@ -3,9 +3,8 @@
 Rule: a node has the affinity of the gang that has been on it longest: how many devices that
 asked for. A gang that one node can hold goes to a node of its own affinity with room, the least
 loaded first; else to an empty node; else wherever it fits. Where it fits nowhere, it takes its
-turn, with the gangs of its own affinity before others, on the least loaded node first. Devices
-that no waiting job takes go to a suspended gang whose own are in use, from the most loaded
-node first: it starts anew there, if it loses next to nothing.
+turn, with the gangs of its own affinity before others, on the least loaded node first. Of the
+suspended gangs that go elsewhere (`elsewhere.py`) one on the most loaded node is the first.
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.2 (reactive mode, Algorithm 1).
 
@@ -13,31 +12,29 @@ Bad at: leaving whole nodes free. Each size begins a node of its own, so that a 
 node finds fewer of them than with `pack`.
 """
 
-from collections.abc import Iterator
-
 from msgspec.structs import replace
 
+from allotment.core.books import FreePlace
 from allotment.core.cluster import Cluster
-from allotment.core.gang import Gang, ReservedPlace, Standing
+from allotment.core.gang import Gang, Standing
 from allotment.core.ledger import ANY_TYPE, NodeBook
-from allotment.core.plan import Decision, Evict, Place, Proposals
+from allotment.core.plan import Place, Proposals
 from allotment.core.request import Request, total_of
 from allotment.core.slices import Slices, line_of
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Placement, Slot
 from allotment.model.quantity import DEVICE, Instant
-from allotment.model.spec import ANY_ARCH, GiveWay
+from allotment.model.spec import ANY_ARCH
 from allotment.policies.placing.pack import Pack
 from allotment.policies.rescheduling.in_slices import InSlices, Line
 from allotment.policies.rescheduling.migrating import (
     Migrating,
     Movable,
-    Worth,
     lines_that_migrate,
     migrating,
 )
 from allotment.policies.rescheduling.packing import packing_lines
-from allotment.policies.rescheduling.stints import may_restart
+from allotment.policies.rescheduling.stints import Worth, may_start_anew
 
 SCALE = 1_000
 """A load of so much is one gang for each device."""
@@ -97,23 +94,18 @@ class ByAffinity(Migrating):
         self, cluster: Cluster, lines: frozenset[Line], moving: frozenset[Line], worth: Worth
     ) -> None:
         """Those of `lines` go by affinity, those of `moving` migrate."""
-        super().__init__(cluster, moving, worth)
+        super().__init__(cluster, moving, worth, lines)
         packing = packing_lines(cluster.tenants.values())
         self.order = self._residents = Residents(cluster.slices, moving, packing)
         self._lines = lines
-
-    def looks(self, now: Instant) -> bool:
-        return super().looks(now) or self._some_are_stuck(now)
 
     def around(self, decisions: Proposals, now: Instant) -> Proposals:
         return super().around(self._by_affinity(decisions, now), now)
 
     def _by_affinity(self, decisions: Proposals, now: Instant) -> Proposals:
-        """Yield the decisions of the queue pass, better placed, then what goes elsewhere."""
+        """Yield the decisions of the queue pass, better placed."""
         for decision in decisions:
             yield self._placed(decision, now) if isinstance(decision, Place) else decision
-        if self._some_are_stuck(now):
-            yield from self._elsewhere(now)
 
     # ── where jobs start ────────────────────────────────────────────────────────────────
 
@@ -185,58 +177,27 @@ class ByAffinity(Migrating):
 
         return sorted(over, key=key)
 
-    # ── what goes elsewhere ──────────────────────────────────────────────────────────────
+    # ── which suspended gangs go elsewhere ───────────────────────────────────────────────
 
-    def _some_are_stuck(self, now: Instant) -> bool:
-        """Whether a suspended gang waits that may go elsewhere, though devices are free."""
-        waiting = self.cluster.placed.resuming
-        if not waiting or not self.cluster.ledger.whole_free:
-            return False
-        return any(self._may_go(gang, now) for gang in waiting.values())
+    def _first(self, gang: Gang) -> tuple[int, Instant, JobId]:
+        """Return the place of a suspended gang: one on the most loaded node comes first."""
+        books = self.cluster.ledger.books
+        load = max(self._residents.load(books[node]) for node in _nodes(gang))
+        return -load, gang.suspended_at or gang.placed_at, gang.id
 
-    def _elsewhere(self, now: Instant) -> Iterator[Decision]:
-        """Propose which suspended gangs go to devices that are free."""
-        cluster, books = self.cluster, self.cluster.ledger.books
-
-        def most_loaded(gang: Gang) -> tuple[int, Instant, JobId]:
-            load = max(self._residents.load(books[node]) for node in _nodes(gang))
-            return -load, gang.suspended_at or gang.placed_at, gang.id
-
-        may = [gang for gang in cluster.placed.resuming.values() if self._may_go(gang, now)]
-        for gang in sorted(may, key=most_loaded):
-            slots = self._free_place(gang, now)
-            if slots is not None:
-                place = ReservedPlace(gang.id, slots, gang.needs, gang.entitlement, (gang.id,))
-                yield Evict(place, (gang.id,))
-
-    def _may_go(self, gang: Gang, now: Instant) -> bool:
-        """Whether a suspended gang may start anew on other devices, and loses little by it."""
-        return (
-            self.deals(gang)
-            and line_of(gang.standing.shape) in self._lines
-            and gang.preemptible
-            and gang.beside is None
-            and gang.on_eviction is not GiveWay.CANCEL
-            and not (gang.leaving or gang.id in self.cluster.reserved)
-            and self._worth(gang, now)
-        )
-
-    def _free_place(self, gang: Gang, now: Instant) -> tuple[Slot, ...] | None:
+    def _idle_place(self, now: Instant, gang: Gang) -> FreePlace | None:
         """Find a free place of the types of a gang's devices, by affinity or else anywhere."""
-        cluster, here = self.cluster, Placement(gang.id, gang.slots, gang.entitlement)
-        slots = None
+        here, slots = Placement(gang.id, gang.slots, gang.entitlement), None
         if len(gang.requests) == 1:
             slots = self._own_or_empty(here, gang.requests[0], now)
-        slots = slots or cluster.ledger.find(gang.requests, Pack())
-        if slots is None or cluster.barred(gang.id, slots, now):
-            return None
-        return slots if self._types(slots) == self._types(gang.slots) else None
+        place = (slots, ()) if slots is not None else self._free_place(gang, gang.requests)
+        return self._of_its_types(gang, place)
 
 
-def by_affinity(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None:
+def by_affinity(cluster: Cluster, worth: Worth = may_start_anew) -> InSlices | None:
     """Make the rescheduler of a cluster with queues that go by affinity, take turns or migrate.
 
-    In cells none goes by affinity.
+    In cells jobs start where their cells are: only suspended ones go elsewhere.
     """
     lines = frozenset(
         (tenant.name, queue.name)
@@ -246,7 +207,7 @@ def by_affinity(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None
     )
     if lines and cluster.cells is None:
         return ByAffinity(cluster, lines, lines_that_migrate(cluster), worth)
-    return migrating(cluster, worth)
+    return migrating(cluster, worth, lines)
 
 
 def _on(book: NodeBook, request: Request, kind: str) -> tuple[Slot, ...] | None:

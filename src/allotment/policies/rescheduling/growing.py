@@ -24,24 +24,24 @@ from msgspec.structs import replace
 
 from allotment.core.book import Book, Holder
 from allotment.core.cluster import Cluster
-from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.molding import as_large
 from allotment.core.plan import Decision, Evict, PreemptionPlan, Proposals
-from allotment.core.preemption.search import may_scale_down, search
+from allotment.core.preemption.search import may_scale_down
 from allotment.core.rank import Key
-from allotment.core.request import Shape, devices_of, needs_of
+from allotment.core.request import devices_of
 from allotment.core.slices import line_of
 from allotment.core.trial import Trial
 from allotment.model.gains import Gain, Gauge
 from allotment.model.ids import JobId
-from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Placement
+from allotment.model.ledger import Placement
 from allotment.model.quantity import DEVICE, HOUR, Instant, Millis, earlier
 from allotment.policies.rescheduling.by_affinity import by_affinity
+from allotment.policies.rescheduling.giving_up import given_up
 from allotment.policies.rescheduling.idle import Idle
 from allotment.policies.rescheduling.in_slices import InSlices, Line
-from allotment.policies.rescheduling.migrating import Worth
-from allotment.policies.rescheduling.stints import may_restart, restart_from
+from allotment.policies.rescheduling.moves import move_to
+from allotment.policies.rescheduling.stints import Worth, may_start_anew, restart_from
 
 LENGTHS_APART = 6
 """A gang grows at most once in so many times the length for which devices are to be idle."""
@@ -202,56 +202,13 @@ class Growing:
         plan = self.inner.plan(job, now)
         if plan is not None or job.id in self.cluster.gangs:
             return plan
-        lent = self._surplus(job.shape)
-        plan = self._given_up(job.shape, lent)
-        if plan is None or plan.entitlement is GUARANTEED:
-            return plan
-        # A borrower is given only what is borrowed.
-        return self._given_up(job.shape, [g for g in lent if g.entitlement is OPPORTUNISTIC])
-
-    # ── giving up ───────────────────────────────────────────────────────────────────────
-
-    def _surplus(self, shape: Shape) -> list[Gang]:
-        """Return the gangs that may give up tasks to a job, newest first."""
-        found = [
-            gang
-            for gang in self.order.gangs.values()
-            if may_scale_down(self.cluster, gang)
-            and (gang.entitlement is OPPORTUNISTIC or gang.tenant == shape.tenant)
-        ]
-        return sorted(found, key=lambda gang: (-gang.placed_at, -gang.id))
-
-    def _given_up(self, shape: Shape, lent: Sequence[Gang]) -> PreemptionPlan | None:
-        """Find a place that gangs make by giving up surplus tasks, no more than need be."""
-        cluster, requests = self.cluster, shape.requests
-        spare = sum(devices_of(gang.surplus(gang.least).requests) for gang in lent)
-        parting = (devices_of(gang.requests) for gang in cluster.placed.parting.values())
-        if not lent or shape.devices > cluster.ledger.whole_free + spare + sum(parting):
-            return None
-        with Trial(cluster) as trial:
-
-            def fits() -> PreemptionPlan | None:
-                entitled = entitlement_of(cluster, shape)
-                slots = cluster.find(requests) if entitled is not None else None
-                if entitled is None or slots is None:
-                    return None
-                return PreemptionPlan(slots, needs_of(requests), entitlement=entitled)
-
-            trial.let_all_part()
-            return search(
-                trial,
-                ((gang, gang.least) for gang in lent),
-                fits,
-                lambda plan: entitlement_of(cluster, shape) is plan.entitlement,
-            )
+        return given_up(self.cluster, self.order.gangs.values(), job, now)
 
     # ── growing ─────────────────────────────────────────────────────────────────────────
 
     def _candidates(self) -> Iterator[Gang]:
         """Yield the gangs that could do with more tasks, and whose pace is known."""
         cluster = self.cluster
-        if not cluster.guarantee.regrows:
-            return
         for gang in self.order.gangs.values():
             gauge = gang.gauge
             if (
@@ -266,6 +223,7 @@ class Growing:
                 and not (gang.leaving or gang.suspended or gang.shrinking)
                 and gang.id not in cluster.reserved
                 and cluster.slots_open(gang.slots)
+                and cluster.guarantee.regrows(self._in_its_place(gang).place)
             ):
                 yield gang
 
@@ -275,13 +233,14 @@ class Growing:
         for gang in sorted(ripe, key=_part_of_most):
             gain = self._gain(gang, now)
             if gain is not None:
-                place = ReservedPlace(
-                    gang.id, gang.slots, gang.needs, gang.entitlement, (gang.id,)
-                )
-                yield Evict(place, (gang.id,), gain=gain)
+                yield self._in_its_place(gang, gain)
             self._in_vain[gang.id], self.order.changed = self._seen(gang), True
         for gone in self._in_vain.keys() - self.order.gangs.keys():
             del self._in_vain[gone]
+
+    def _in_its_place(self, gang: Gang, gain: Gain | None = None) -> Evict:
+        """Return the decision that a gang starts anew where it is."""
+        return move_to(self.cluster, gang, (gang.slots, gang.quota), gain)
 
     def _gain(self, gang: Gang, now: Instant) -> Gain | None:
         """Return what a gang would gain by growing now; None if that is not worth its cost."""
@@ -311,10 +270,10 @@ class Growing:
 
 
 def growing(
-    cluster: Cluster, worth: Worth = may_restart, *, save_when_told: bool = False
+    cluster: Cluster, worth: Worth = may_start_anew, *, save_when_told: bool = False
 ) -> "Growing | InSlices | None":
     """Make the rescheduler of a cluster with queues that grow, are sliced, migrate or go by
-    affinity; None where there are none of these. In cells none grows.
+    affinity; None where there are none of these.
     """
     inner = by_affinity(cluster, worth)
     after = {
@@ -323,7 +282,7 @@ def growing(
         for queue in tenant.queues
         if queue.grow_ms
     }
-    if after and cluster.cells is None:
+    if after:
         inner = inner or InSlices(cluster)
         return Growing(cluster, inner, after, worth, save_when_told=save_when_told)
     return inner

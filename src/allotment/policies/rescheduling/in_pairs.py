@@ -6,10 +6,10 @@ Rule: see `pairs.py`. It needs devices that no two gangs share by themselves
 
 from collections.abc import Iterator
 
+from allotment.core.books import FreePlace
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.core.plan import Decision, Evict, Place, PreemptionPlan
-from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant
 from allotment.policies.rescheduling.moves import moves
 from allotment.policies.rescheduling.pairs import displace_pairs, join, place_by_partner
@@ -57,10 +57,11 @@ class InPairs(TakingTurns):
         order = self.order.best_first(now)
         return moves(self.cluster, order, self._better_place, now)
 
-    def _better_place(self, gang: Gang) -> tuple[Slot, ...] | None:
+    def _better_place(self, gang: Gang) -> FreePlace | None:
         """Find where a gang is better off: by its partner, if that has a place."""
         partner = self.cluster.gangs.get(self.packing.partner(gang.id) or gang.id, gang)
         if partner is gang:
             return super()._better_place(gang)
         assert self._moving is not None, "nothing moves without a policy for it"
-        return place_by_partner(self.cluster, gang, partner, self._moving)
+        slots = place_by_partner(self.cluster, gang, partner, self._moving)
+        return None if slots is None else (slots, ())

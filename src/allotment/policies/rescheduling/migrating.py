@@ -5,7 +5,8 @@ fewer of them; the gangs that are most apart first. Then the gangs on the node w
 free devices go to nodes with fewer, if at least three in four of its devices are free: so
 whole nodes become free for large gangs. A gang goes to devices of the same types, and only if
 it loses next to nothing: it is sent away as if it were evicted, saves, and goes on from that.
-No gang moves for a waiting job, and none moves another.
+No gang moves for a waiting job, and none moves another. One that is suspended for its turn
+goes where devices are idle, while others have its own (`elsewhere.py`).
 
 It looks after jobs had their places: when something became free, and every ten seconds while
 a gang that has a better place may not go yet.
@@ -17,11 +18,10 @@ Bad at: gangs that are not slower for being apart: what a move gains is known on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
-from msgspec.structs import replace
-
+from allotment.core.books import FreePlace
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang
 from allotment.core.ledger import ANY_TYPE, NodeBook
@@ -35,10 +35,17 @@ from allotment.model.ledger import Slot
 from allotment.model.quantity import SECOND, Instant, earlier
 from allotment.policies.placing.pack import Pack
 from allotment.policies.placing.spread import Spread
+from allotment.policies.rescheduling.elsewhere import elsewhere, stuck
 from allotment.policies.rescheduling.in_slices import InSlices, Line, in_slices
-from allotment.policies.rescheduling.moves import moves
+from allotment.policies.rescheduling.moves import BetterPlace, free_place, moves
+from allotment.policies.rescheduling.nearer_in_cells import nearer_in_cells, within
 from allotment.policies.rescheduling.packing import packing_lines
-from allotment.policies.rescheduling.stints import Stints, may_restart, restart_from
+from allotment.policies.rescheduling.stints import (
+    Stints,
+    Worth,
+    may_start_anew,
+    restart_from,
+)
 
 EVERY, AT_MOST_EVERY = 10 * SECOND, SECOND
 """How long from one look to the next: for a gang that may not go yet, and at least."""
@@ -47,9 +54,6 @@ EMPTY_PARTS, OF_PARTS = 3, 4
 
 PAIR = 2
 """From so many nodes a gang can go to one only."""
-
-Worth = Callable[[Gang, Instant], bool]
-"""Whether a gang may be sent to another place: it loses little by it."""
 
 
 class Movable(Stints):
@@ -97,7 +101,7 @@ class Movable(Stints):
         return bool(self.apart or self.on)
 
 
-class _Look:
+class Look:
     """One look for better places."""
 
     def __init__(self, at: Instant, most_free: int) -> None:
@@ -110,8 +114,16 @@ class _Look:
 class Migrating(InSlices):
     """The rescheduler of a cluster with queues that migrate; others may take turns."""
 
-    def __init__(self, cluster: Cluster, lines: frozenset[Line], worth: Worth) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        lines: frozenset[Line],
+        worth: Worth,
+        roaming: frozenset[Line] = frozenset(),
+    ) -> None:
+        """Gangs of `lines` migrate; suspended ones of these, and of `roaming`, go elsewhere."""
         super().__init__(cluster)
+        self._roaming = (lines | roaming) & cluster.slices.keys()
         self.order: Movable = Movable(
             cluster.slices, lines, packing_lines(cluster.tenants.values())
         )
@@ -121,17 +133,21 @@ class Migrating(InSlices):
         """The books as they were at the last look."""
         self._holds_back = False
         """Whether a gang had a better place then, and could not go yet."""
-        self._look: _Look | None = None
+        self._look: Look | None = None
         """The present look. It is due until it is over; each gang that goes ends a cycle."""
 
     # ── when ────────────────────────────────────────────────────────────────────────────
 
     def looks(self, now: Instant) -> bool:
-        return super().looks(now) or self._migrates(now)
+        return super().looks(now) or self._migrates(now) or self._some_are_stuck(now)
 
     def next_look(self, now: Instant) -> Instant | None:
         first, due = super().next_look(now), self._due()
         return first if due is None else earlier(first, Instant(max(now + 1, due)))
+
+    def _some_are_stuck(self, now: Instant) -> bool:
+        """Whether a suspended gang waits that may go elsewhere, though devices are free."""
+        return any(True for _ in stuck(self.cluster, self._roaming, self._worth, now))
 
     def _migrates(self, now: Instant) -> bool:
         due = self._due()
@@ -148,16 +164,43 @@ class Migrating(InSlices):
     # ── what ────────────────────────────────────────────────────────────────────────────
 
     def around(self, decisions: Proposals, now: Instant) -> Proposals:
-        yield from super().around(decisions, now)
+        yield from super().around(self._and_elsewhere(decisions, now), now)
         if self._migrates(now):
             look = self._look
             if look is None or look.at != now:
-                look = self._look = _Look(now, self._most_free())
+                look = self._look = Look(now, self._most_free())
             yield from self._moves(look, now)
             self._looked_at, self._version = now, self.cluster.ledger.version
             self._holds_back, self._look = look.holds_back, None
 
-    def _moves(self, look: _Look, now: Instant) -> Iterator[Decision]:
+    def _and_elsewhere(self, decisions: Proposals, now: Instant) -> Proposals:
+        """Yield the decisions of the queue pass, then which suspended gangs go elsewhere."""
+        yield from decisions
+        gangs = list(stuck(self.cluster, self._roaming, self._worth, now))
+        place_for = partial(self._idle_place, now)
+        yield from elsewhere(self.cluster, gangs, self._first, place_for, now)
+
+    def _first(self, gang: Gang) -> tuple[int, Instant, JobId]:
+        """Return the place of a suspended gang: the most urgent first, then whose turn was."""
+        return -gang.priority, gang.suspended_at or gang.placed_at, gang.id
+
+    def _idle_place(self, now: Instant, gang: Gang) -> FreePlace | None:  # noqa: ARG002
+        """Find a free place for a suspended gang, on devices of the types of its own."""
+        return self._of_its_types(gang, self._free_place(gang, gang.requests))
+
+    def _free_place(self, gang: Gang, requests: tuple[Request, ...]) -> FreePlace | None:
+        """Find a free place; where shares are counted, apart from what a gang has."""
+        if self.cluster.cells is not None:
+            return free_place(self.cluster, gang, requests)
+        slots = self.cluster.ledger.find(requests, Pack())
+        return None if slots is None else (slots, ())
+
+    def _of_its_types(self, gang: Gang, place: FreePlace | None) -> FreePlace | None:
+        """Return a place, if its devices are of the same types as those of a gang."""
+        same = place is not None and self._types(place[0]) == self._types(gang.slots)
+        return place if same else None
+
+    def _moves(self, look: Look, now: Instant) -> Iterator[Decision]:
         together = partial(self._if_worth, look, partial(self._together, look))
         apart = sorted(self.order.apart.values(), key=_most_apart)
         new = [gang.id for gang in apart if gang.id not in look.seen]
@@ -168,33 +211,32 @@ class Migrating(InSlices):
             new = sorted(self.order.on[emptied.id].keys() - look.seen)
             yield from moves(self.cluster, new, off, now)
 
-    def _if_worth(
-        self, look: _Look, place_for: Callable[[Gang], tuple[Slot, ...] | None], gang: Gang
-    ) -> tuple[Slot, ...] | None:
+    def _if_worth(self, look: Look, place_for: BetterPlace, gang: Gang) -> FreePlace | None:
         """Find a better place for a gang, if it loses little by going there."""
         look.seen.add(gang.id)
         stays = gang.gauge is not None and gang.gauge.stays
-        slots = None if stays or gang.id in self.cluster.reserved else place_for(gang)
-        if slots is None or self._types(slots) != self._types(gang.slots):
-            return None
-        if self._worth(gang, look.at):
-            return slots
+        found = None if stays or gang.id in self.cluster.reserved else place_for(gang)
+        found = self._of_its_types(gang, found)
+        if found is None or self._worth(gang, look.at):
+            return found
         look.holds_back = True
         return None
 
-    def _together(self, look: _Look, gang: Gang) -> tuple[Slot, ...] | None:
+    def _together(self, look: Look, gang: Gang) -> FreePlace | None:
         """Find a place on fewer nodes, where it may keep devices that it has."""
+        if self.cluster.cells is not None:
+            return nearer_in_cells(self.cluster, gang)
         find = self.cluster.ledger.find
         if _count(gang.slots) == PAIR and not self._fits_a_node(look, gang):
             return None
         with Trial(self.cluster) as trial:
             trial.drop(gang.id)
             # The emptiest nodes hold most of a gang that none holds as a whole.
-            slots = find(_on_one_node(gang.requests), Pack()) or find(gang.requests, Spread())
+            slots = find(within(gang.requests, NODE), Pack()) or find(gang.requests, Spread())
         nearer = slots is not None and _count(slots) < _count(gang.slots)
-        return slots if nearer else None
+        return (slots, ()) if slots is not None and nearer else None
 
-    def _fits_a_node(self, look: _Look, gang: Gang) -> bool:
+    def _fits_a_node(self, look: Look, gang: Gang) -> bool:
         """Whether a node may have devices enough for a gang, by numbers alone."""
         wanted, own = devices_of(gang.requests), Counter[NodeId]()
         for slot in gang.slots:
@@ -207,14 +249,14 @@ class Migrating(InSlices):
         """Return the most free devices of any node. O(nodes)."""
         return max(map(_free, self.cluster.ledger.books.values()), default=0)
 
-    def _off(self, emptied: NodeBook, gang: Gang) -> tuple[Slot, ...] | None:
+    def _off(self, emptied: NodeBook, gang: Gang) -> FreePlace | None:
         """Find a place on nodes with fewer free devices than one that is to be left."""
-        slots = self.cluster.ledger.find(_on_one_node(gang.requests), Pack())
-        if slots is None:
+        place = self._free_place(gang, within(gang.requests, NODE))
+        if place is None:
             return None
-        node = slots[0].node
+        node = place[0][0].node
         fuller = _free(self.cluster.ledger.books[node]) < _free(emptied)
-        return slots if fuller and node != emptied.id else None
+        return place if fuller and node != emptied.id else None
 
     def _emptiest(self) -> NodeBook | None:
         """Return the node in use with the most free devices, if most of them are free."""
@@ -232,14 +274,16 @@ class Migrating(InSlices):
         return sorted(type_of(slot.node, index) for slot in slots for index in slot.devices)
 
 
-def migrating(cluster: Cluster, worth: Worth = may_restart) -> InSlices | None:
+def migrating(
+    cluster: Cluster, worth: Worth = may_start_anew, roaming: frozenset[Line] = frozenset()
+) -> InSlices | None:
     """Make the rescheduler of a cluster, if any of its queues is sliced, or migrates.
 
-    In cells none migrates.
+    Suspended gangs of the queues in `roaming` go elsewhere, too.
     """
     lines = lines_that_migrate(cluster)
-    if lines and cluster.cells is None:
-        return Migrating(cluster, lines, worth)
+    if lines or roaming & cluster.slices.keys():
+        return Migrating(cluster, lines, worth, roaming)
     return in_slices(cluster)
 
 
@@ -256,10 +300,6 @@ def lines_that_migrate(cluster: Cluster) -> frozenset[Line]:
 def ran_for_long(gang: Gang, now: Instant) -> bool:
     """Whether a gang that saves when it is told to go ran for long enough."""
     return now >= restart_from(gang)
-
-
-def _on_one_node(requests: Sequence[Request]) -> tuple[Request, ...]:
-    return tuple(replace(request, within=NODE, prefer="") for request in requests)
 
 
 def _count(slots: Sequence[Slot]) -> int:

@@ -4,7 +4,7 @@ A stint begins when a gang gets to run on its devices, first or again after it w
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from allotment.core.book import Book
 from allotment.core.gang import Gang
@@ -15,6 +15,9 @@ from allotment.model.quantity import DEVICE, Instant
 from allotment.model.spec import GiveWay
 
 Line = tuple[str, str]
+
+Worth = Callable[[Gang, Instant], bool]
+"""Whether a gang may be sent to another place: it loses little by it."""
 
 
 class Stints(Book):
@@ -119,4 +122,22 @@ def may_restart(gang: Gang, now: Instant) -> bool:
         gang.saved_at > standing.since
         and now >= restart_from(gang)
         and standing.lost_ms * LEAST_KEPT <= standing.served_ms
+    )
+
+
+def may_start_anew(gang: Gang, now: Instant) -> bool:
+    """Whether a gang may be sent away, as it loses next to nothing.
+
+    A suspended one has saved in this attempt, and would lose a tenth of what it ran at most if
+    it did not save once more.
+    """
+    if gang.suspended_at is None:
+        return may_restart(gang, now)
+    standing, began = gang.standing, gang.placed_at + gang.standing.switch_ms
+    unsaved = standing.lost_ms + max(0, gang.suspended_at - gang.saved_at)
+    return (
+        gang.on_eviction is not GiveWay.CANCEL
+        and gang.saved_at > began
+        and gang.suspended_at >= restart_from(gang)
+        and unsaved * LEAST_KEPT <= standing.served_ms
     )

@@ -8,13 +8,13 @@ Bad at: gangs that lose seconds to minutes whenever they are sent away, if turns
 
 from collections.abc import Callable, Iterator, Sequence
 
+from allotment.core.books import FreePlace
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.core.plan import Decision, PreemptionPlan, Proposals
 from allotment.core.preemption.search import awaited
 from allotment.core.rank import Key
 from allotment.core.request import devices_of
-from allotment.model.ledger import Slot
 from allotment.model.quantity import Instant, earlier
 from allotment.policies.rescheduling.displacing import (
     displace,
@@ -140,7 +140,7 @@ class TakingTurns:
             return iter(())
         return moves(self.cluster, self.order.best_first(now), self._better_place, now)
 
-    def _better_place(self, gang: Gang) -> tuple[Slot, ...] | None:
+    def _better_place(self, gang: Gang) -> FreePlace | None:
         """Find where a gang is better off, if anywhere."""
         assert self._moving is not None, "nothing moves without a policy for it"
         return better_place(self.cluster, gang, self._moving)
