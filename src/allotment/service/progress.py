@@ -111,10 +111,22 @@ class Steps:
         return enough and at - began >= least_ns
 
     @property
-    def rate(self) -> int:
-        """Return the rate of a sure one, in steps an hour."""
+    def told_ns(self) -> int:
+        """When the newest step was told of."""
+        return self._samples[-1][0]
+
+    def rate_by(self, now_ns: int) -> int:
+        """Return the rate of a sure one, in steps an hour, by a moment.
+
+        If it has told of no step for `PATIENCE_NS`, the silence counts. As many steps as it
+        mostly tells of at once are taken to be under way.
+        """
         (began, first), (at, step) = self._samples[0], self._samples[-1]
-        return min(MOST, (step - first) * HOUR * 1_000_000 // (at - began))
+        steps, took = step - first, at - began
+        if now_ns - at > PATIENCE_NS:
+            steps += steps // (len(self._samples) - 1)
+            took = now_ns - began
+        return min(MOST, steps * HOUR * 1_000_000 // took)
 
     def view(self) -> ProgressView | None:
         told = self.told
@@ -289,6 +301,7 @@ def rates_of(mine: Steps | None, other: Steps | None, least_ns: int) -> tuple[in
     """Return how fast the two of a pair are; None unless that is new, and sure.
 
     If one of them told too little after `PATIENCE_NS` of the other's steps, its rate is 0.
+    If it comes to tell nothing, its rate falls by the time that the other's steps show.
     """
     sure = [each for each in (mine, other) if each is not None and each.is_sure(least_ns)]
     if sure != [mine, other]:
@@ -297,8 +310,10 @@ def rates_of(mine: Steps | None, other: Steps | None, least_ns: int) -> tuple[in
         return None
     for each in sure:
         each.is_new = False
+    now_ns = max(each.told_ns for each in sure)
     rate, other_rate = (
-        max(1, each.rate) if each is not None and each in sure else 0 for each in (mine, other)
+        max(1, each.rate_by(now_ns)) if each is not None and each in sure else 0
+        for each in (mine, other)
     )
     return rate, other_rate
 

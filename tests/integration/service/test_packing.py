@@ -24,13 +24,15 @@ tenants:
     queues: {default: {order: skip, time_slice: 7s, pack: true}}
 """
 WAITS = """
-import sys, time
+import os, sys, time
 from allotment import progress
 name, folder = sys.argv[1], sys.argv[2]
 with open(f"{folder}/{name}.starts", "a") as file:
     file.write(".")
 step = 0
 while True:
+    while os.path.exists(f"{folder}/{name}.stalls"):
+        time.sleep(0.1)
     time.sleep(0.03)
     step += 1
     progress(step)
@@ -124,3 +126,8 @@ def test_a_pair_that_gains_is_kept_and_one_that_loses_is_undone_also_after_a_kil
     assert set(gains.jobs) <= running
     assert (gains.starts(), loses.starts()) == ([1, 1], [1, 1])
     assert (gains.attempts(), loses.attempts()) == ([1, 1], [1, 1])
+
+    (folder / f"gains-{gains.jobs.index(beside)}.stalls").touch()
+    until(lambda: bool(gains.events("Unpacked")), "a pair of which one makes no step any more")
+    assert gains.events("Unpacked")[0]["detail"]["cause"] == "worse"
+    assert (gains.starts(), gains.attempts()) == ([1, 1], [1, 1])

@@ -128,7 +128,8 @@ def test_a_rate_that_is_compared_rests_on_what_was_told_since_only() -> None:
         steps.add(at_ms * 1_000_000, found)
     assert steps.is_sure(3 * SECOND * 1_000_000)
     assert not steps.is_sure(), "elsewhere it rests on ten seconds"
-    assert steps.rate == 5 * HOUR // SECOND, "the first was of before"
+    rate = steps.rate_by(steps.told_ns)
+    assert rate == 5 * HOUR // SECOND, "the first was of before"
 
 
 def test_a_pair_of_which_one_tells_nothing_is_told_of_after_a_while() -> None:
@@ -151,6 +152,26 @@ def test_a_pair_is_told_of_once_both_are_sure() -> None:
         for steps in (mine, other):
             steps.add(second * SECOND * 1_000_000, told)
     assert rates_of(mine, other, SURE_NS) == (10 * HOUR // SECOND,) * 2
+
+
+def test_one_of_a_pair_that_comes_to_tell_nothing_gets_slower_and_slower() -> None:
+    mine, other = Steps(1, 1), Steps(1, 1)
+    found: list[int] = []
+    for second in range(0, 100, 5):
+        told = read(changed(b'{"step": %d}' % (10 * second)))
+        assert told is not None
+        mine.add(second * SECOND * 1_000_000, told)
+        if second <= 20:
+            other.add(second * SECOND * 1_000_000, told)
+        rates = rates_of(mine, other, SURE_NS)
+        if rates is not None:
+            assert rates[0] == 10 * HOUR // SECOND
+            found.append(rates[1])
+    patient = [10 * HOUR // SECOND] * 6  # Until it has told nothing for 20 s.
+    assert found[:6] == patient
+    assert found[6:] == sorted(found[6:], reverse=True)
+    assert found[6] == 250 * HOUR // (45 * SECOND), "a look's worth of steps may be under way"
+    assert 2 * found[-1] < patient[0], "less than by turns"
 
 
 def test_how_busy_devices_are_is_the_mean_of_the_looks() -> None:
