@@ -74,6 +74,12 @@ NVIDIA: Tree = {
 """The class that NVIDIA's driver comes with."""
 
 
+def a_request(name: str = "gpu", count: int = 1, **more: Any) -> Tree:
+    """Return a request for so many GPUs of NVIDIA."""
+    exactly = {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount"}
+    return {"name": name, "exactly": {**exactly, "count": count, **more}}
+
+
 class DeviceApi:
     """Slices, classes and claims. `tell` is told of each that changes, by its list's path."""
 
@@ -113,6 +119,14 @@ class DeviceApi:
         status = {"allocation": {"devices": {"results": results}}}
         self._keep(ALL_CLAIMS, self.claims, at, {"metadata": meta, "status": status})
 
+    def ask_for(self, at: str, *requests: Tree, **more: Any) -> None:
+        """Make a claim of others; `more` is of its metadata and its `devices`."""
+        namespace, _, name = at.partition("/")
+        meta = {"name": name, "namespace": namespace, "uid": f"claim-{name}"}
+        spec = {"devices": {"requests": list(requests), **more.pop("devices", {})}}
+        found = {"metadata": {**meta, **more}, "spec": spec}
+        self._keep(ALL_CLAIMS, self.claims, at, found)
+
     def take_away(self, at: str) -> None:
         """Take a claim away."""
         self._tell("DELETED", ALL_CLAIMS, self.claims.pop(at))
@@ -143,15 +157,16 @@ class DeviceApi:
         """Answer what is asked of one claim, or of the group."""
         if path == API:
             return 200, {"kind": "APIResourceList", "groupVersion": "resource.k8s.io/v1"}
-        name, _, part = path.removeprefix(CLAIMS).removeprefix("/").partition("/")
-        at = f"ns/{name}"
+        namespace, _, rest = path.removeprefix(f"{API}/namespaces/").partition("/")
+        name, _, part = rest.removeprefix("resourceclaims").removeprefix("/").partition("/")
+        at = f"{namespace}/{name}"
         match method:
-            case "POST":
+            case "POST" if namespace == "ns":
                 return self._made(document)
             case "GET" if at in self.claims:
                 return 200, self.claims[at]
-            case "PATCH" if at in self.claims and part == "status":
-                return self._allocated(at, document)
+            case "PATCH" if at in self.claims:
+                return self._changed(at, part, document)
             case "DELETE" if at in self.claims:
                 uid = document.get("preconditions", {}).get("uid", "")
                 if uid not in ("", self.claims[at]["metadata"]["uid"]):
@@ -160,6 +175,16 @@ class DeviceApi:
                 return 200, {}
             case _:
                 return 404, {"message": f"no claim {name}"}
+
+    def _changed(self, at: str, part: str, document: Tree) -> Said:
+        meta, only = self.claims[at]["metadata"], document["metadata"]
+        if any(only[key] != meta[key] for key in ("uid", "resourceVersion")):
+            return 409, {"message": "it has been modified"}
+        if part == "status":
+            return self._allocated(at, document)
+        now = {**self.claims[at], "metadata": {**meta, "finalizers": only["finalizers"]}}
+        self._keep(ALL_CLAIMS, self.claims, at, now)
+        return 200, self.claims[at]
 
     def _made(self, document: Tree) -> Said:
         meta, requests = document["metadata"], document["spec"]["devices"]["requests"]
@@ -179,11 +204,12 @@ class DeviceApi:
         return 201, self.claims[at]
 
     def _allocated(self, at: str, document: Tree) -> Said:
-        claim, only, status = self.claims[at], document["metadata"], document["status"]
-        meta = claim["metadata"]
-        if any(only[key] != meta[key] for key in ("uid", "resourceVersion")):
-            return 409, {"message": "it has been modified"}
+        claim, status = self.claims[at], document["status"]
         given = status["allocation"]
+        if given is None:
+            assert status["reservedFor"] is None, "who has nothing is nobody"
+            self._keep(ALL_CLAIMS, self.claims, at, {**claim, "status": {}})
+            return 200, self.claims[at]
         if claim.get("status", {}).get("allocation", given) != given:
             return 422, {"message": "status.allocation: field is immutable"}
         names = {each["name"] for each in claim["spec"]["devices"]["requests"]}

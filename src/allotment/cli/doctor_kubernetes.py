@@ -72,6 +72,7 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
     )
     from allotment.backends.kubernetes.rights import (  # noqa: PLC0415 - only here
         FOREIGN,
+        FOREIGN_NAMED,
         NAMED,
         RIGHTS,
     )
@@ -80,15 +81,17 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
     if await client.has_namespace() is False:
         text = f"there is no namespace {client.namespace}"
         found.append(Finding("namespace", Level.BAD, text, MANIFESTS))
-    needed = (*RIGHTS, *(NAMED if await client.has_named_devices() else ()))
+    has_names = await client.has_named_devices()
+    needed = (*RIGHTS, *(NAMED if has_names else ()))
+    foreign = (*FOREIGN, *(FOREIGN_NAMED if has_names else ()))
     missing = [right for right in needed if not await client.may(right)]
     found += rights_findings(missing, len(needed), client.namespace)
     found += unseen_findings(missing, [namespace for namespace, _ in setup.namespaces])
     for namespace, _ in setup.namespaces:
         there = client.within(namespace)
-        lacking = [right for right in FOREIGN if not await there.may(right)]
+        lacking = [right for right in foreign if not await there.may(right)]
         found += rights_findings(
-            lacking, len(FOREIGN), namespace, binding_advice(namespace, client.namespace)
+            lacking, len(foreign), namespace, binding_advice(namespace, client.namespace)
         )
     if not any(right.resource == "nodes" and right.verb == "list" for right in missing):
         sees_devices = not any(right in missing and right.everywhere for right in NAMED)

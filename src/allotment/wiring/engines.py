@@ -356,12 +356,18 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
             raise _unanswered(error, setup) from error
         log.warning(f"{where.SYSTEM} does not answer; its jobs go on", why=str(error))
     else:
+        if setup.type is EngineType.KUBERNETES and kept is not None and kept.exists():
+            found = kubernetes.as_known(found, _kept_in(kept))
         if folder is not None:
             _keep_found(folder, setup.name, found)
         return found
     if is_sole or kept is None:
         return ()  # The configuration in force lists them.
-    return msgspec.json.decode(kept.read_bytes(), type=tuple[Node, ...])
+    return _kept_in(kept)
+
+
+def _kept_in(file: Path) -> tuple[Node, ...]:
+    return msgspec.json.decode(file.read_bytes(), type=tuple[Node, ...])
 
 
 def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:

@@ -96,6 +96,13 @@ async def _found(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
         client.close()
 
 
+def as_known(found: Sequence[Node], before: Sequence[Node]) -> tuple[Node, ...]:
+    """Return nodes that were found, with their devices in the places that they had before."""
+    from allotment.backends.kubernetes.discover import as_known as placed  # noqa: PLC0415
+
+    return placed(found, before)
+
+
 def described(kubeconfig: str) -> tuple[tuple[Node, ...], Topology]:
     """Return the nodes of a cluster as a configuration lists them. Raises as `discovered`."""
     try:

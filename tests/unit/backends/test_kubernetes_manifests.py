@@ -8,7 +8,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from allotment.backends.kubernetes.manifests import manifests, rules
-from allotment.backends.kubernetes.rights import FOREIGN, NAMED, RIGHTS
+from allotment.backends.kubernetes.rights import FOREIGN, FOREIGN_NAMED, NAMED, RIGHTS
 
 FOLDER = Path(__file__).parents[3] / "ops" / "kubernetes"
 
@@ -62,8 +62,9 @@ def test_each_right_is_given_where_it_is_needed() -> None:
 
 
 def test_rules_allow_no_verb_that_is_needed_of_other_objects_only() -> None:
-    given = allowed({"rules": rules(FOREIGN)})
-    assert given == {(each.group, each.resource, each.verb) for each in FOREIGN}
+    rights = (*FOREIGN, *FOREIGN_NAMED)
+    given = allowed({"rules": rules(rights)})
+    assert given == {(each.group, each.resource, each.verb) for each in rights}
 
 
 @pytest.mark.parametrize(

@@ -206,6 +206,14 @@ def test_a_device_keeps_its_index_whatever_comes_and_goes() -> None:
     assert others_of(node, a_node(), Use(), now.on("n1")).indexes == (0,), "it is not there"
 
 
+def test_a_node_whose_devices_get_names_has_those_however_many() -> None:
+    (counted,) = nodes_of([a_node(gpus=4)])
+    inventory = an_inventory(a_slice("n1", a_device("gpu-0")))
+    (named,) = joined([counted], [a_node()], inventory.on)
+    assert [each.uuid for each in named.devices] == [GPU.format(0)]
+    assert joined([named], [a_node(gpus=4)])[0].devices == counted.devices
+
+
 def test_a_node_whose_driver_is_away_keeps_its_devices_and_gives_none() -> None:
     there = an_inventory(a_slice("n1", a_device("gpu-0")))
     (known,) = nodes_of([a_node()], there.on)

@@ -11,7 +11,8 @@ from allotment.model.errors import BadInput
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Millis
 from allotment.wire.config import config_to_wire, engines_in, read_config
-from allotment.wiring.engines import Engines, abilities_of
+from allotment.wiring import kubernetes
+from allotment.wiring.engines import Engines, abilities_of, find_engines
 from tests.support.builders import a_node
 
 MACHINE = Node(NodeId(0), "desk", 8000, 32 * GIB, 0)
@@ -88,6 +89,37 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
     again = msgspec.json.encode(config_to_wire(config))
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
+
+
+def test_a_start_finds_devices_with_names_in_the_places_that_they_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks that run have them by index, and one that came last is not last by its name."""
+
+    def a_node(*numbers: int) -> Node:
+        devices = tuple(
+            Device(
+                DeviceIndex(place), "gpu", uuid=f"gpu.nvidia.com/n0/gpu-{number}", virtual=False
+            )
+            for place, number in enumerate(numbers)
+        )
+        return Node(NodeId(0), "n0", 8000, 8 * GIB, 0, devices)
+
+    def found_by(*numbers: int) -> list[str]:
+        monkeypatch.setattr(
+            kubernetes, "discovered", lambda setup, is_first: (a_node(*numbers),)
+        )
+        text = b"engines: {k: {type: kubernetes}}"
+        (node,) = find_engines(tmp_path, text + b"\n" + TENANTS.encode(), "", MACHINE).found[
+            "k"
+        ]
+        assert [device.index for device in node.devices] == list(range(len(node.devices)))
+        return [device.uuid[-1] for device in node.devices]
+
+    assert found_by(1, 2) == ["1", "2"]
+    assert found_by(0, 1, 2) == ["1", "2", "0"]
+    assert found_by(0, 1) == ["1", "2", "0"], "2 is gone, and not another"
+    assert found_by() == ["1", "2", "0"]
 
 
 IN_HALVES = """\

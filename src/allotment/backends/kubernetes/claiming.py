@@ -5,16 +5,19 @@ looked at here once more. A claim is made after its pod, which owns it, and allo
 before that is put on its node.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from allotment.backends.kubernetes.claims import MOST, claim_of, status_of
+from allotment.backends.kubernetes.claims import MOST, claim_of, own_status
 from allotment.backends.kubernetes.client import Denied
+from allotment.backends.kubernetes.cluster import Cluster
 from allotment.backends.kubernetes.device_objects import ResourceClaim
+from allotment.backends.kubernetes.inventory import Held
 from allotment.backends.kubernetes.named import NamedDevice, by_id, has_names
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import LAUNCH
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.tasks import Tasks
+from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, EngineAway
 from allotment.service.ports import TaskLaunch
 
@@ -29,24 +32,8 @@ class Claiming:
         self._tasks, self._nodes = tasks, site.nodes
 
     def devices_of(self, task: TaskLaunch) -> tuple[str, ...]:
-        """Return the devices that were chosen for a task, by name; () where they are counted.
-        Raises BackendError, EngineAway."""
-        devices = self._cluster.devices
-        if not task.binding.devices:
-            return ()
-        if not devices.listed.is_set():
-            raise EngineAway("Kubernetes has not told yet which devices have names")
-        if not devices.are_there:
-            return ()
-        node = next((each for each in self._nodes() if each.name == task.binding.node), None)
-        if node is None or not has_names(node):
-            return ()
-        if len(task.binding.devices) > MOST:
-            raise BackendError(
-                f"it is to have {len(task.binding.devices)} devices of node {node.name}, and a "
-                f"ResourceClaim has {MOST} at most: ask for fewer a task"
-            )
-        return tuple(node.devices[index].uuid for index in task.binding.devices)
+        """Return the devices that were chosen for a task, as `chosen_for` does."""
+        return chosen_for(task, self._cluster, self._nodes)
 
     async def give(self, record: Launched) -> None:
         """Give a task that is on no node its devices, if it has not got them. Raises
@@ -61,7 +48,7 @@ class Claiming:
                 continue
             if self._has(claim, record):
                 return
-            status = status_of(record, devices, self._cluster.inventory.config_of)
+            status = own_status(record, devices, self._cluster.inventory.config_of)
             try:
                 await self._client.allocate_claim(claim, status)
             except Denied as error:
@@ -92,8 +79,7 @@ class Claiming:
         has been given something else."""
         if claim.status.allocation is None:
             return False
-        pods = [each.uid for each in claim.status.reserved_for or ()]
-        if sorted(claim.devices) == sorted(record.devices) and record.uid in pods:
+        if sorted(claim.devices) == sorted(record.devices) and record.uid in claim.users:
             return True
         raise BackendError(
             f"ResourceClaim {record.name} was given {', '.join(claim.devices) or 'nothing'} by "
@@ -101,22 +87,55 @@ class Claiming:
         )
 
     def _to_be_had(self, record: Launched) -> list[NamedDevice]:
-        """Return the devices that a task is to have. Raises BackendError where one is not
-        offered, or another has it."""
-        there = by_id(self._cluster.inventory.on(record.node))
-        for device in record.devices:
-            found = there.get(device)
-            if found is None:
-                raise BackendError(f"node {record.node} does not offer device {device} now")
-            if found.shut:
-                raise BackendError(f"device {device} is tainted in Kubernetes: {found.shut}")
-            for held in self._cluster.inventory.held_by(device):
-                if held.name == f"{self._client.namespace}/{record.name}":
-                    continue
-                if self._cluster.is_own_claim(held) and not self._is_live(held.pods):
-                    continue  # of a task that has ended: it is about to go
-                raise BackendError(f"ResourceClaim {held.name} has device {device}")
-        return [there[device] for device in record.devices]
+        own = f"{self._client.namespace}/{record.name}"
+        return to_be_had(
+            record.devices,
+            record.node,
+            self._cluster,
+            lambda held: held.name == own or self._is_over(held),
+        )
 
-    def _is_live(self, pods: Sequence[str]) -> bool:
-        return any(uid in self._tasks.keys for uid in pods)
+    def _is_over(self, held: Held) -> bool:
+        """Whether a claim is of a task that has ended: it is about to go."""
+        is_live = any(uid in self._tasks.keys for uid in held.pods)
+        return self._cluster.is_own_claim(held) and not is_live
+
+
+def chosen_for(
+    task: TaskLaunch, cluster: Cluster, nodes: Callable[[], Sequence[Node]]
+) -> tuple[str, ...]:
+    """Return the devices that were chosen for a task, by name; () where they are counted.
+    Raises BackendError, EngineAway."""
+    if not task.binding.devices:
+        return ()
+    if not cluster.devices.listed.is_set():
+        raise EngineAway("Kubernetes has not told yet which devices have names")
+    if not cluster.devices.are_there:
+        return ()
+    node = next((each for each in nodes() if each.name == task.binding.node), None)
+    if node is None or not has_names(node):
+        return ()
+    if len(task.binding.devices) > MOST:
+        raise BackendError(
+            f"it is to have {len(task.binding.devices)} devices of node {node.name}, and a "
+            f"ResourceClaim has {MOST} at most: ask for fewer a task"
+        )
+    return tuple(node.devices[index].uuid for index in task.binding.devices)
+
+
+def to_be_had(
+    devices: Sequence[str], node: str, cluster: Cluster, may_hold: Callable[[Held], bool]
+) -> list[NamedDevice]:
+    """Return the devices of a node with these names. Raises BackendError where one is not
+    offered, or a claim has it that may not."""
+    there = by_id(cluster.inventory.on(node))
+    for device in devices:
+        found = there.get(device)
+        if found is None:
+            raise BackendError(f"node {node} does not offer device {device} now")
+        if found.shut:
+            raise BackendError(f"device {device} is tainted in Kubernetes: {found.shut}")
+        for held in cluster.inventory.held_by(device):
+            if not may_hold(held):
+                raise BackendError(f"ResourceClaim {held.name} has device {device}")
+    return [there[device] for device in devices]

@@ -12,11 +12,12 @@ MOST = 32
 """Devices of one claim."""
 KIND = "ResourceClaim"
 
-ConfigOf = Callable[[str], Sequence[dict[str, Any]]]
+Tree = dict[str, Any]
+ConfigOf = Callable[[str], Sequence[Tree]]
 """How the devices of a class are set up."""
 
 
-def claim_of(record: Launched, service: str, devices: Sequence[NamedDevice]) -> dict[str, Any]:
+def claim_of(record: Launched, service: str, devices: Sequence[NamedDevice]) -> Tree:
     """Return the claim of a task, by the name of its pod. It goes when that goes or has ended,
     as Kubernetes does with claims that a pod controls."""
     owner = {
@@ -46,25 +47,40 @@ def claim_of(record: Launched, service: str, devices: Sequence[NamedDevice]) -> 
     }
 
 
-def status_of(
-    record: Launched, devices: Sequence[NamedDevice], config_of: ConfigOf
-) -> dict[str, Any]:
-    """Return what a claim is given: these very devices, on its task's node, for its pod."""
+def own_status(record: Launched, devices: Sequence[NamedDevice], config_of: ConfigOf) -> Tree:
+    """Return what a task's claim is given."""
     requests = _requests(devices)
     config = [
         {"source": "FromClass", "requests": [name], **each}
         for of, name in requests.items()
         for each in config_of(of)
     ]
-    results = [_result(requests, each) for each in devices]
-    on_node = {"key": "metadata.name", "operator": "In", "values": [record.node]}
+    given = [(requests[each.of], each) for each in devices]
+    return status_of(given, config, record.node, (record.name, record.uid))
+
+
+def status_of(
+    given: Sequence[tuple[str, NamedDevice]],
+    config: Sequence[Tree],
+    node: str,
+    pod: tuple[str, str],
+) -> Tree:
+    """Return what a claim is given: these very devices, each for a request, on a node, for a
+    pod of this name and uid."""
+    results = [_result(request, device) for request, device in given]
+    on_node = {"key": "metadata.name", "operator": "In", "values": [node]}
+    name, uid = pod
     return {
         "allocation": {
-            "devices": {"results": results, **({"config": config} if config else {})},
+            "devices": {"results": results, **({"config": list(config)} if config else {})},
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [on_node]}]},
         },
-        "reservedFor": [{"resource": "pods", "name": record.name, "uid": record.uid}],
+        "reservedFor": [{"resource": "pods", "name": name, "uid": uid}],
     }
+
+
+NOTHING_GIVEN: Tree = {"allocation": None, "reservedFor": None}
+"""The status of a claim that nobody has."""
 
 
 def _requests(devices: Sequence[NamedDevice]) -> Mapping[str, str]:
@@ -73,12 +89,7 @@ def _requests(devices: Sequence[NamedDevice]) -> Mapping[str, str]:
     return {of: f"devices-{number}" for number, of in enumerate(classes)}
 
 
-def _result(requests: Mapping[str, str], device: NamedDevice) -> dict[str, Any]:
+def _result(request: str, device: NamedDevice) -> Tree:
     driver, pool, name = parts_of(device.id)
     skips = {"skipNodeOperations": list(device.skips)} if device.skips else {}
-    return {
-        "request": requests[device.of],
-        "driver": driver,
-        "pool": pool,
-        "device": name,
-    } | skips
+    return {"request": request, "driver": driver, "pool": pool, "device": name, **skips}

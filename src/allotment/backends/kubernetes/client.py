@@ -11,7 +11,7 @@ import msgspec
 
 from allotment.backends.contact import Contact
 from allotment.backends.http import Answer, Http, Quiet
-from allotment.backends.kubernetes.device_objects import API, ResourceClaim
+from allotment.backends.kubernetes.device_objects import API, PROTECTION, ResourceClaim
 from allotment.backends.kubernetes.kubeconfig import Access, Credentials
 from allotment.backends.kubernetes.objects import KubeNode, Pod, read
 from allotment.backends.kubernetes.request import CONTAINER, EVICTIONS, eviction_of
@@ -314,12 +314,35 @@ class Client:
                 raise
             return _claim(await self.ask("GET", self._claims(claim["metadata"]["name"])))
 
-    async def allocate_claim(self, claim: ResourceClaim, status: Mapping[str, Any]) -> None:
+    async def allocate_claim(
+        self, claim: ResourceClaim, status: Mapping[str, Any]
+    ) -> ResourceClaim:
         """Write what a claim was given. Raises Denied (409) where it was changed meanwhile."""
         meta = claim.metadata
         only = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         document = {"metadata": only, "status": status}
-        await self.ask("PATCH", self._claims(meta.name, "status"), document, MERGE)
+        return _claim(
+            await self.ask("PATCH", self._claims(meta.name, "status"), document, MERGE)
+        )
+
+    async def claim(self, name: str) -> ResourceClaim | None:
+        """Return a claim; None where there is none of that name."""
+        try:
+            return _claim(await self.ask("GET", self._claims(name)))
+        except Denied as error:
+            if error.status == 404:
+                return None
+            raise
+
+    async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim:
+        """Have a claim stay, and be emptied by Kubernetes, for as long as a pod has it: as
+        kube-scheduler does. Raises Denied (409) where it was changed meanwhile."""
+        meta, there = claim.metadata, claim.metadata.finalizers or ()
+        if PROTECTION in there:
+            return claim
+        only = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        document = {"metadata": {**only, "finalizers": [*there, PROTECTION]}}
+        return _claim(await self.ask("PATCH", self._claims(meta.name), document, MERGE))
 
     async def delete_claim(self, name: str, uid: str = "") -> None:
         """Take a claim away, if it is there; with a uid, just this one."""

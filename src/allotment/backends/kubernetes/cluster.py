@@ -79,7 +79,9 @@ class Cluster:
         self.wide = Watch(client, "/api/v1/pods", Pod, self._all_pods, self._pod)
         self.narrow = Watch(client, own, Pod, self._take_list, self._pod)
         self.node_watch = Watch(client, "/api/v1/nodes", KubeNode, self._all_nodes, self._node)
-        self.inventory = Inventory(self._note_devices, self._note_use)
+        self.is_guest: Callable[[str], bool] = lambda uid: False
+        """Whether a pod of others is a task of ours, by its uid."""
+        self.inventory = Inventory(self._note_devices, self.note_use)
         self.devices = Keeping(client, self.inventory)
         self._running: list[asyncio.Task[None]] = []
 
@@ -193,18 +195,22 @@ class Cluster:
         self.version += 1
         self._on_nodes()
 
-    def _note_use(self, nodes: Iterable[str]) -> None:
+    def note_use(self, nodes: Iterable[str]) -> None:
+        """Note that others use more of nodes, or less."""
         self.news.use.update(nodes)
         self._on_nodes()
 
     def is_of_others(self, device: str) -> bool:
-        """Whether a claim holds a device that is not a task's of ours."""
-        return any(not self.is_own_claim(held) for held in self.inventory.held_by(device))
+        """Whether a claim holds a device that is not of a task of ours."""
+        return any(
+            not (self.is_own_claim(held) or any(map(self.is_guest, held.pods)))
+            for held in self.inventory.held_by(device)
+        )
 
     def is_own_claim(self, held: Held) -> bool:
         """Whether a claim is of our tasks."""
         is_here = held.name.startswith(f"{self._namespace}/")
-        return is_here and held.labels.get(SERVICE) == self._service
+        return is_here and held.service == self._service
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 

@@ -8,10 +8,16 @@ import msgspec
 from allotment.backends.kubernetes.objects import Object, Thing
 
 GROUP = "resource.k8s.io"
+PROTECTION = "resource.kubernetes.io/delete-protection"
+"""A finalizer. A claim that has it is given nothing any more once its last pod is over."""
 API = f"/apis/{GROUP}/v1"
 SLICES, CLASSES, CLAIMS = (
     f"{API}/{each}" for each in ("resourceslices", "deviceclasses", "resourceclaims")
 )
+
+
+class Something(Object, frozen=True):
+    """What is not read: that it is there is all that counts."""
 
 
 class Attribute(Object, frozen=True):
@@ -42,12 +48,12 @@ class SliceDevice(Object, frozen=True):
     name: str
     attributes: Mapping[str, Attribute] | None = None
     capacity: Mapping[str, Capacity] | None = None
-    consumes_counters: tuple[msgspec.Raw, ...] | None = None
+    consumes_counters: tuple[Something, ...] | None = None
     node_name: str | None = None
     taints: tuple[DeviceTaint, ...] | None = None
     binding_conditions: tuple[str, ...] | None = None
     allow_multiple_allocations: bool | None = None
-    node_allocatable_resources: Mapping[str, msgspec.Raw] | None = None
+    node_allocatable_resources: Mapping[str, Something] | None = None
 
 
 class Pool(Object, frozen=True):
@@ -140,10 +146,49 @@ class ClaimStatus(Object, frozen=True):
     reserved_for: tuple[Consumer, ...] | None = None
 
 
+class Exactly(Object, frozen=True):
+    """Devices of one class. Of what narrows the choice it is only known that it is there."""
+
+    device_class_name: str = ""
+    selectors: tuple[Something, ...] | None = None
+    allocation_mode: str = ""
+    count: int = 0
+    admin_access: bool | None = None
+    tolerations: tuple[Something, ...] | None = None
+    capacity: Something | None = None
+
+
+class Request(Object, frozen=True):
+    """A part of what a claim asks for; a choice of several where it says nothing exactly."""
+
+    name: str = ""
+    exactly: Exactly | None = None
+
+
+class Asking(Object, frozen=True):
+    """The devices that a claim asks for."""
+
+    requests: tuple[Request, ...] | None = None
+    constraints: tuple[Something, ...] | None = None
+    config: tuple[dict[str, Any], ...] | None = None
+
+
+class ClaimSpec(Object, frozen=True):
+    """What a claim asks for."""
+
+    devices: Asking = Asking()
+
+
 class ResourceClaim(Thing, frozen=True, kw_only=True):
     """Devices that are asked for, and those that were given."""
 
+    spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
+
+    @property
+    def users(self) -> set[str]:
+        """The uids of what may use it."""
+        return {each.uid for each in self.status.reserved_for or ()}
 
     @property
     def devices(self) -> tuple[str, ...]:

@@ -194,9 +194,19 @@ def joined(
             mine.append(node)
         elif old is not None:
             now = _still(old, node)
-            stays = is_closed or len(now.devices) < len(old.devices)
+            is_fewer = len(now.devices) < len(old.devices)
+            stays = is_closed or (is_fewer and has_names(now) is has_names(old))
             mine.append(msgspec.structs.replace(old, engine="", lacks=()) if stays else now)
     return tuple(mine)
+
+
+def as_known(found: Sequence[Node], before: Sequence[Node]) -> tuple[Node, ...]:
+    """Return nodes that were found anew after a while, as by a start: devices with names are in
+    the places that they had, as tasks that run have them by index."""
+    known = {node.name: node for node in before}
+    return tuple(
+        _still(known[each.name], each) if each.name in known else each for each in found
+    )
 
 
 def _still(old: Node, node: Node) -> Node:

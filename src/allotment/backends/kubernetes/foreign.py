@@ -107,6 +107,15 @@ class Flaw(Exception):
         self.reason = reason
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """What a pod asks for by its resource claims."""
+
+    devices: int = 0
+    types: tuple[str, ...] = ()
+
+
+ReadClaims = Callable[[Pod], Wanted]
+"""Reads the claims that a pod names. Raises Flaw."""
 ReadHived = Callable[[bytes, str], tuple[JobSpec, int]]
 """Reads HiveD's annotation: a job of all pods of the group, and the devices of this one. The
 name is that of a pod without a group. Raises BadInput."""
@@ -119,6 +128,7 @@ class Rules(msgspec.Struct, frozen=True):
     namespaces: Mapping[str, Sequence[str]]
     """Whose pods are taken, and for whom: TENANT or TENANT/QUEUE, the usual first."""
     read_hived: ReadHived | None = None
+    read_claims: ReadClaims | None = None
 
 
 def claim_of(pod: Pod, rules: Rules) -> Claim:
@@ -136,6 +146,7 @@ def claim_of(pod: Pod, rules: Rules) -> Claim:
     _check_rules(pod)
     words = {**(meta.labels or {}), **(meta.annotations or {})}
     claim = _hived(pod, words, rules) if HIVED in words else _plain(pod, words)
+    claim = _with_claims(claim, pod, rules)
     tenant, queue = _for_whom(claim.tenant, claim.queue, allowed, meta.namespace)
     if claim.size > MOST_PODS:
         raise Flaw(
@@ -333,6 +344,28 @@ def _need(pod: Pod) -> Resources:
     return Resources(gpu_milli=use.devices * DEVICE, cpu_milli=use.cpu_milli, memory=use.memory)
 
 
+def _with_claims(claim: Claim, pod: Pod, rules: Rules) -> Claim:
+    """Return a claim with the devices that a pod asks for by resource claims. Raises Flaw."""
+    if not pod.spec.resource_claims:
+        return claim
+    if rules.read_claims is None:
+        raise Flaw("ResourceClaims", "it has resourceClaims, which are not read here")
+    wanted = rules.read_claims(pod)
+    if not wanted.devices:
+        return claim
+    if claim.need.gpu_milli:
+        raise Flaw("TwoKindsOfDevices", "it asks for devices by number, and by resourceClaims")
+    types = tuple(each for each in wanted.types if not claim.types or each in claim.types)
+    if not types:
+        raise Flaw(
+            "NodeSelector",
+            f"its nodeSelector is for {', '.join(claim.types)}, and its resourceClaims are for "
+            f"{', '.join(wanted.types)}",
+        )
+    need = msgspec.structs.replace(claim.need, gpu_milli=wanted.devices * DEVICE)
+    return msgspec.structs.replace(claim, need=need, types=types)
+
+
 # ── what cannot be granted ──────────────────────────────────────────────────────────────
 
 
@@ -360,8 +393,6 @@ def _check_rules(pod: Pod) -> None:
             )
     if name := uncounted(pod):
         raise Flaw("Devices", f"it asks for {name[:100]}, and Allotment counts whole devices")
-    if pod.spec.resource_claims:
-        raise Flaw("ResourceClaims", "it has resourceClaims, which Allotment does not give")
     rules = pod.spec.affinity
     for what, found in (
         ("nodeAffinity", rules and rules.node_affinity),

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from allotment.backends.kubernetes.foreign import Rules
+import msgspec
+
+from allotment.backends.kubernetes.asked_claims import wanted_by
+from allotment.backends.kubernetes.foreign import Flaw, Rules, Wanted
 from allotment.backends.kubernetes.gangs import Word
 from allotment.backends.kubernetes.guests import Guests
 from allotment.backends.kubernetes.objects import Pod
@@ -11,6 +14,7 @@ from allotment.backends.kubernetes.offers import Finder
 from allotment.backends.kubernetes.request import SCHEDULER
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
+from allotment.model.errors import EngineAway
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
@@ -35,8 +39,11 @@ class ForeignPods:
     ) -> None:
         self._setup, self._rules = site.setup, rules
         self._contact, self._cluster = site.contact, site.cluster
-        self.guests = Guests(site.client, site.cluster, sink, silent, self._let_go)
-        self.finder = Finder(site.client, rules, self.guests.types_of)
+        self.guests = Guests(site, sink, silent, self._let_go)
+        self._cluster.is_guest = self.guests.is_guest
+        rules = msgspec.structs.replace(rules, read_claims=self._read_claims)
+        self.finder = Finder(site.client, rules, self.guests.types_of, site.cluster)
+        self._cluster.inventory.on_claim = self.finder.note_claim
         # Those run on that are named no more.
         self._is_needed = bool(site.setup.namespaces or resumed)
         self.guests.resume(resumed)
@@ -55,12 +62,21 @@ class ForeignPods:
             forever(finder.ask_sizes, SIZES_EVERY_S, "gangs"),
             forever(finder.look_at_rights, RIGHTS_EVERY_S, "rights"),
             forever(finder.read_on, 0, "documents of pods"),
+            forever(finder.weigh_claims, LOOK_EVERY_S, "claims of pods"),
             forever(finder.telling.run, LOOK_EVERY_S, "words"),
         ]
 
     async def _look(self) -> None:
         if not self._contact.trouble and self._cluster.is_listed:
             await self.guests.look()
+
+    def _read_claims(self, pod: Pod) -> Wanted:
+        """Return what a pod asks for by its claims. Raises Flaw."""
+        try:
+            self._cluster.devices.need()
+        except EngineAway as error:
+            raise Flaw("ClaimsUnknown", str(error)) from None
+        return wanted_by(pod, self._cluster.inventory)
 
     # ── hearing ─────────────────────────────────────────────────────────────────────────
 

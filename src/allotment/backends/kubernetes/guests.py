@@ -13,13 +13,15 @@ from time import monotonic
 import msgspec
 import structlog
 
-from allotment.backends.kubernetes.client import Client, Denied
-from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.claiming import chosen_for
+from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import TYPES, device_of, type_of
+from allotment.backends.kubernetes.guest_claims import GuestClaims
 from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, lost, was_deleted
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.request import binding_of, deletion_of
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
+from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.status import may_run
 from allotment.backends.kubernetes.telling import Word, disruption_of, event_of
 from allotment.backends.together import gather_all
@@ -42,10 +44,11 @@ KEEP_S = 600.0
 """How long it is remembered that a gang did its work, for pods that are cleared up after it."""
 
 
-NAMED_ONLY = (
+NAMED = (
     "node {} gives its devices by name (DRA), and the pod asks for a number of them: it runs "
     "on nodes with a device plugin only"
 )
+COUNTED = "node {} gives its devices by number, and the pod asks for them by resourceClaims"
 
 
 class Guest(msgspec.Struct):
@@ -55,7 +58,10 @@ class Guest(msgspec.Struct):
     pod: Offered
     in_gang: bool = False
     """Whether its job is of several pods."""
-    has_devices: bool = False
+    devices: tuple[str, ...] = ()
+    """By name those that were chosen for it, where those of its node have names."""
+    is_counted: bool = False
+    """Whether it was to have a number of devices of its node."""
     node: str = ""
     """Where it is to be; '' after a restart, until it is launched again or heard of."""
     is_bound: bool = False
@@ -79,13 +85,15 @@ class Guests:
 
     def __init__(
         self,
-        client: Client,
-        cluster: Cluster,
+        site: Site,
         report: Callable[[TaskReport], None],
         silent: SilentNodes,
         let_go: Callable[[str], None],
     ) -> None:
-        self._client, self._cluster = client, cluster
+        self._client, self._cluster, self._nodes = site.client, site.cluster, site.nodes
+        self._claims = GuestClaims(site.cluster)
+        self._loose: dict[str, Guest] = {}
+        """By uid: pods on no node that may have devices."""
         self._report, self._silent, self._let_go = report, silent, let_go
         self._guests: dict[TaskKey, Guest] = {}
         self._keys: dict[str, TaskKey] = {}
@@ -165,6 +173,10 @@ class Guests:
         if self._keys.get(guest.pod.uid) == guest.key:
             del self._keys[guest.pod.uid]
         self._let_go(guest.pod.uid)
+        if guest.devices:
+            self._cluster.note_use([guest.node])  # its claims have them until they are emptied
+            if not guest.is_bound:
+                self._loose[guest.pod.uid] = guest
         told = TaskReport(
             guest.key, Seen.ENDED, int(guest.is_running), exit=exit_, diagnosis=why,
             stopped_for=guest.cause, engine_job=guest.pod.name,
@@ -202,7 +214,13 @@ class Guests:
         guest = self._adopt(
             task.key, task.offered, in_gang=len(gang.tasks) > 1, node=task.binding.node
         )
-        guest.has_devices = bool(task.binding.devices)
+        try:
+            guest.devices = chosen_for(task, self._cluster, self._nodes)
+        except EngineAway:
+            raise
+        except BackendError as error:
+            return str(error)
+        guest.is_counted = bool(task.binding.devices) and not guest.devices
         if not gang.at_barrier:
             await self._bind(guest)
         elif not guest.is_bound:
@@ -225,16 +243,31 @@ class Guests:
         if guest.node not in self._cluster.nodes:
             self._end(guest, Exit(platform_error=f"Kubernetes has no node {guest.node}"))
             return
-        if guest.has_devices and self._cluster.inventory.on(guest.node):
-            self._end(guest, Exit(platform_error=NAMED_ONLY.format(guest.node)))
-            return
         try:
+            await self._give(guest)
             await client.bind(name, binding_of(name, guest.pod.uid, guest.node))
-        except Denied as error:
+        except EngineAway:
+            raise
+        except BackendError as error:
             log.warning("a pod is not put on its node", pod=guest.pod.name, why=str(error))
             await self._refused(guest, str(error))
         else:
             guest.is_bound = True
+
+    async def _give(self, guest: Guest) -> None:
+        """Give a pod the devices of its claims, where it has any. Raises BackendError."""
+        is_mixed = guest.is_counted and any(self._cluster.inventory.nodes())
+        if not (guest.devices or is_mixed):
+            return
+        client, name = self._at(guest)
+        pod = await client.pod(name)
+        if pod is None or pod.metadata.uid != guest.pod.uid or pod.spec.node_name:
+            return  # what it is bound to says the rest
+        has_names = bool(guest.devices or self._cluster.inventory.on(guest.node))
+        if bool(pod.spec.resource_claims) is not has_names:
+            raise BackendError((NAMED if has_names else COUNTED).format(guest.node))
+        if has_names:
+            await self._claims.give(client, pod, guest.node, guest.devices)
 
     async def _refused(self, guest: Guest, why: str) -> None:
         """End the task of a pod that could not be put on its node."""
@@ -325,6 +358,7 @@ class Guests:
     async def look(self) -> None:
         """Look after pods that do not go, and those whose nodes did not say what they do."""
         now = monotonic()
+        await self._free_loose()
         self._done = {job: at for job, at in self._done.items() if now - at < KEEP_S}
         for guest in list(self._guests.values()):
             if guest.is_gone:
@@ -338,6 +372,20 @@ class Guests:
                     log.warning(
                         "a pod is told to end later", pod=guest.pod.name, why=str(error)
                     )
+
+    async def _free_loose(self) -> None:
+        """Empty the claims of pods that were put on no node, and are no task now."""
+        for uid, guest in list(self._loose.items()):
+            if uid not in self._keys:
+                client, name = self._at(guest)
+                try:
+                    pod = await client.pod(name)
+                    if pod is not None and pod.metadata.uid == uid and not pod.spec.node_name:
+                        await self._claims.free(client, pod)
+                except BackendError as error:
+                    log.warning("devices are freed later", pod=guest.pod.name, why=str(error))
+                    continue
+            self._loose.pop(uid, None)
 
     async def _give_up(self, guest: Guest) -> None:
         """End the task of a pod whose node is taken for dead. The pod is told to end as well:

@@ -1,6 +1,7 @@
 """The devices of a cluster by name, and which claims hold them: kept by three watches."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,11 +13,13 @@ from allotment.backends.kubernetes.device_objects import (
     CLAIMS,
     CLASSES,
     SLICES,
+    ClaimSpec,
     DeviceClass,
     ResourceClaim,
     ResourceSlice,
 )
-from allotment.backends.kubernetes.objects import Thing, read
+from allotment.backends.kubernetes.objects import Meta, Thing, read
+from allotment.backends.kubernetes.request import SERVICE
 from allotment.backends.kubernetes.selectors import NotUnderstood
 from allotment.backends.kubernetes.slices import (
     Kind,
@@ -35,6 +38,8 @@ log = structlog.get_logger("allot.kubernetes")
 AGAIN_S = 300.0
 """How often a cluster without such devices is asked again, which an upgrade gives it."""
 PAUSE_S = 5.0
+MOST_OWNERS = 8
+"""Of a claim, that are kept."""
 
 T = TypeVar("T", bound=Thing)
 PoolName = tuple[str, str]
@@ -46,10 +51,24 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     """NAMESPACE/NAME."""
-    labels: Mapping[str, str]
+    service: str
+    """The service whose task's it says to be."""
     devices: tuple[str, ...]
     pods: tuple[str, ...]
     """The uids of those that may use them."""
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """What a class of devices means in a cluster."""
+
+    types: frozenset[str]
+    not_types: frozenset[str]
+    """Those of devices that it does not mean."""
+    counts: frozenset[int]
+    """How many a node has that has any."""
+
+
+NONE_MEANT = Meant(frozenset(), frozenset(), frozenset())
 
 
 class Inventory:
@@ -62,6 +81,10 @@ class Inventory:
         on_use: Callable[[Iterable[str]], None] = lambda nodes: None,
     ) -> None:
         self._on_nodes, self._on_use = on_nodes, on_use
+        self.on_claim: Callable[[str], None] = lambda claim: None
+        """Told of each claim that changed, by NAMESPACE/NAME."""
+        self._claims: dict[str, ResourceClaim] = {}
+        """By NAMESPACE/NAME."""
         self._pools: dict[PoolName, dict[str, ResourceSlice]] = {}
         """Of each pool the slices, by name."""
         self._devices: dict[PoolName, dict[str, tuple[NamedDevice, ...]]] = {}
@@ -77,6 +100,8 @@ class Inventory:
         """Why a pool is not used."""
         self.unread: dict[str, str] = {}
         """Why a class of accelerators is not used."""
+        self._meant: dict[str, Meant] = {}
+        """By class, where that was asked since devices changed."""
         self._held: dict[str, Held] = {}
         """By uid."""
         self._holders: dict[str, set[str]] = {}
@@ -108,6 +133,29 @@ class Inventory:
         found = self._classes.get(name)
         return found.spec.config or () if found is not None else ()
 
+    def claim(self, name: str) -> ResourceClaim | None:
+        """Return a claim, by NAMESPACE/NAME."""
+        return self._claims.get(name)
+
+    def meant_by(self, name: str) -> Meant:
+        """Return the devices that a class means; none where tasks get none of it."""
+        if name not in (kind.name for kind in self._kinds):
+            return NONE_MEANT
+        if name not in self._meant:
+            self._meant[name] = self._count(name)
+        return self._meant[name]
+
+    def _count(self, name: str) -> Meant:
+        inside, outside, by_node = set[str](), set[str](), Counter[str]()
+        for nodes in self._devices.values():
+            for node, devices in nodes.items():
+                for each in devices:
+                    is_meant = name in each.classes
+                    (inside if is_meant else outside).add(each.type)
+                    by_node[node] += is_meant
+        counts = {count for count in by_node.values() if count}
+        return Meant(frozenset(inside), frozenset(outside), frozenset(counts))
+
     # ── slices ──────────────────────────────────────────────────────────────────────────
 
     def take_slices(self, found: Sequence[ResourceSlice]) -> None:
@@ -132,6 +180,7 @@ class Inventory:
     def _weigh(self, pools: Iterable[PoolName]) -> None:
         """Find the devices of pools anew, and tell of the nodes where they are others."""
         changed: set[str] = set()
+        self._meant.clear()
         for pool in list(pools):
             slices, why = newest(self._pools.get(pool, {}).values())
             self.unused.pop(pool, None)
@@ -196,11 +245,15 @@ class Inventory:
     def take_claims(self, found: Sequence[ResourceClaim]) -> None:
         """Hear which claims there are."""
         before = {device for held in self._held.values() for device in held.devices}
+        names = self._claims.keys()
+        self._claims = {_name_of(each): _slim(each) for each in found}
         self._held.clear()
         self._holders.clear()
         for each in found:
             self._hold(each)
         self._tell_use(before | self._holders.keys())
+        for name in names | self._claims.keys():
+            self.on_claim(name)
 
     def take_claim(self, found: ResourceClaim, is_gone: bool) -> None:
         """Hear of a claim that changed."""
@@ -209,27 +262,44 @@ class Inventory:
             self._holders[device].discard(found.metadata.uid)
             if not self._holders[device]:
                 del self._holders[device]
+        self._claims.pop(_name_of(found), None)
         if not is_gone:
+            self._claims[_name_of(found)] = _slim(found)
             self._hold(found)
         now = self._held.get(found.metadata.uid)
         if before != now:
             both = (each.devices for each in (before, now) if each is not None)
             self._tell_use(device for devices in both for device in devices)
+        self.on_claim(_name_of(found))
 
     def _hold(self, found: ResourceClaim) -> None:
         if not (devices := found.devices):
             return
         meta = found.metadata
         pods = [each.uid for each in found.status.reserved_for or () if each.resource == "pods"]
-        self._held[meta.uid] = Held(
-            f"{meta.namespace}/{meta.name}", meta.labels or {}, devices, tuple(pods)
-        )
+        service = (meta.labels or {}).get(SERVICE, "")
+        self._held[meta.uid] = Held(_name_of(found), service, devices, tuple(pods))
         for device in devices:
             self._holders.setdefault(device, set()).add(meta.uid)
 
     def _tell_use(self, devices: Iterable[str]) -> None:
         if nodes := {self._node_of[each] for each in devices if each in self._node_of}:
             self._on_use(nodes)
+
+
+def _slim(found: ResourceClaim) -> ResourceClaim:
+    """Return of a claim what is kept: its maker may have written much into it."""
+    meta, asking = found.metadata, found.spec.devices
+    owners = (meta.owner_references or ())[:MOST_OWNERS]
+    return msgspec.structs.replace(
+        found,
+        metadata=Meta(meta.name, meta.namespace, meta.uid, owner_references=owners),
+        spec=ClaimSpec(msgspec.structs.replace(asking, config=None)),
+    )
+
+
+def _name_of(found: ResourceClaim) -> str:
+    return f"{found.metadata.namespace}/{found.metadata.name}"
 
 
 def _pool_of(found: ResourceSlice) -> PoolName:
@@ -270,6 +340,7 @@ class Keeping:
         finally:
             for task in running:
                 task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
 
     async def _are_there(self) -> bool:
         try:

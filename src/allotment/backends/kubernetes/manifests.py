@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from allotment.backends.kubernetes.rights import FOREIGN, NAMED, RIGHTS, Right
+from allotment.backends.kubernetes.rights import FOREIGN, FOREIGN_NAMED, NAMED, RIGHTS, Right
 
 ACCOUNT = "allotment"
 USUAL = "allotment"
@@ -28,6 +28,7 @@ def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manife
         {"apiGroups": [*GROUPS], "resources": ["podgroups", "workloads"], "verbs": ["get"]},
         {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get"]},
     ]
+    guests = rules((*FOREIGN, *FOREIGN_NAMED))
     # The binding of another service of the same cluster is not taken from it.
     wide = ACCOUNT if namespace == USUAL else f"{ACCOUNT}-{namespace}"
     return [
@@ -37,7 +38,7 @@ def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manife
         _binding("Role", ACCOUNT, ACCOUNT, namespace, namespace),
         _object(RBAC, "ClusterRole", ACCOUNT) | {"rules": rules(everywhere)},
         _binding("ClusterRole", ACCOUNT, wide, "", namespace),
-        _object(RBAC, "ClusterRole", GUESTS) | {"rules": [*rules(FOREIGN), *sizes]},
+        _object(RBAC, "ClusterRole", GUESTS) | {"rules": [*guests, *sizes]},
         *(_binding("ClusterRole", GUESTS, wide, space, namespace) for space in placed),
     ]
 

@@ -25,6 +25,8 @@ class NamedDevice(msgspec.Struct, frozen=True, gc=False):
     """In bytes; 0 where that is not known."""
     of: str
     """The DeviceClass that it is asked for by."""
+    classes: tuple[str, ...] = ()
+    """All classes of accelerators that mean it."""
     shut: str = ""
     """The taint that keeps it from being given out; '' for none."""
     skips: tuple[str, ...] = ()

@@ -44,6 +44,7 @@ class Meta(Object, frozen=True):
     labels: Words | None = None
     annotations: Words | None = None
     owner_references: tuple[Owner, ...] | None = None
+    finalizers: tuple[str, ...] | None = None
 
 
 class Thing(Object, frozen=True):
@@ -71,6 +72,14 @@ class Named(Object, frozen=True):
     """Something that is only named."""
 
     name: str = ""
+
+
+class PodClaim(Object, frozen=True):
+    """A claim of a pod: one that is there, or made for it by a template."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
 
 
 class Required(Object, frozen=True):
@@ -125,7 +134,7 @@ class PodSpec(Object, frozen=True):
     scheduling_group: SchedulingGroup | None = None
     resources: Asked | None = None
     """Of all its containers together, whatever they ask for each."""
-    resource_claims: tuple[Named, ...] | None = None
+    resource_claims: tuple[PodClaim, ...] | None = None
     termination_grace_period_seconds: int | None = None
 
 
@@ -184,6 +193,8 @@ class PodStatus(Object, frozen=True):
     message: str = ""
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
+    """By the names that the pod has for them: those that were made of templates."""
 
 
 class Pod(Thing, frozen=True):

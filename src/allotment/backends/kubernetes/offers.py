@@ -5,14 +5,17 @@ import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic, perf_counter
 
+import msgspec
 import structlog
 
 from allotment.backends.kubernetes.client import Client, Denied
+from allotment.backends.kubernetes.cluster import Cluster
 from allotment.backends.kubernetes.foreign import (
     VERSIONS,
     Claim,
     Flaw,
     Rules,
+    Wanted,
     claim_of,
     is_hived,
 )
@@ -36,6 +39,10 @@ REST = 3.0
 UNSURE = "whether Allotment has the rights to place it is looked for"
 RIGHTS_S = 300.0
 """How often rights that are there are looked for again."""
+MOST_AGAIN = 50
+"""Pods that are weighed again in one look, for their claims."""
+MOST_NAMES = 32
+"""Claims of a pod that are heard of."""
 MOST_ASKED = 16
 """Objects that are asked in one look: namespaces take turns."""
 
@@ -48,8 +55,20 @@ class Finder:
         client: Client,
         rules: Rules,
         types_of: Callable[[], Mapping[str, tuple[str, ...]]],
+        cluster: Cluster,
     ) -> None:
         self._client, self._rules, self._types_of = client, rules, types_of
+        self._cluster = cluster
+        self._bare = msgspec.structs.replace(rules, read_claims=_no_matter)
+        """For pods that have their place: their claims say no more."""
+        self._claiming: dict[str, tuple[Offered, set[str]]] = {}
+        """By uid: pods that wait and have resource claims, and these by NAMESPACE/NAME."""
+        self._by_claim: dict[str, set[str]] = {}
+        """The uids of these pods, by claim."""
+        self._again: dict[str, None] = {}
+        """Those of them that have to be weighed again."""
+        self._devices_at = 0
+        """At which version of the nodes that was done for all that have a flaw."""
         self.gangs = Gangs()
         self.telling = Telling(client)
         self._names: dict[str, str] = {}
@@ -91,6 +110,11 @@ class Finder:
                 self._read_or_do(pod)
             return
         self._names[f"{meta.namespace}/{meta.name}"] = meta.uid
+        if pod.spec.resource_claims and meta.namespace in self._rules.namespaces:
+            self._keep_claims(pod)
+            if not self._cluster.devices.listed.is_set():
+                self._again[meta.uid] = None
+                return
         self._read_or_do(pod)
 
     def _read_or_do(self, pod: Pod) -> None:
@@ -137,7 +161,7 @@ class Finder:
         """Learn of which gang a pod is that has a place since before the start."""
         self._unplaced.discard(pod.metadata.uid)
         with contextlib.suppress(Flaw):  # it has its place, whatever it may claim by now
-            self.gangs.hold(pod.metadata.uid, claim_of(pod, self._rules).gang)
+            self.gangs.hold(pod.metadata.uid, claim_of(pod, self._bare).gang)
             self._news.set()
 
     def _put(self, claim: Claim) -> None:
@@ -165,6 +189,7 @@ class Finder:
         if self._names.get(name) == uid:
             del self._names[name]
         self._flaws.pop(uid, None)
+        self._forget_claims(uid)
         self._unread.get(name.partition("/")[0], {}).pop(uid, None)
         self._kept.get(name.partition("/")[0], {}).pop(uid, None)
         self.gangs.drop(uid)
@@ -206,7 +231,10 @@ class Finder:
     def is_offered(self, key: str) -> bool | None:
         """Whether an offer still waits for its place; None while that is not known."""
         found = self.gangs.is_offered(key)
-        is_read = self._is_settled or not any(self._unread.values())
+        is_unread = any(self._unread.values()) or bool(self._again)
+        is_read = self._is_settled or not (
+            is_unread or not self._cluster.devices.listed.is_set()
+        )
         if found or not is_read or UNSURE in self._lacking.values():
             return found or None
         if found is None and self._is_settled and self.gangs.is_weighed:
@@ -220,6 +248,47 @@ class Finder:
         flaw = self._flaws.get(uid)
         word = flaw[1] if flaw is not None else self.telling.word_of(uid)
         return word.message if word is not None else ""
+
+    # ── claims ──────────────────────────────────────────────────────────────────────────
+
+    def note_claim(self, name: str) -> None:
+        """Hear that a claim changed, by NAMESPACE/NAME."""
+        self._again |= dict.fromkeys(self._by_claim.get(name, ()))
+
+    async def weigh_claims(self) -> None:
+        """Weigh pods again whose claims changed, and those with a flaw where devices did."""
+        if not self._cluster.devices.listed.is_set():
+            return
+        if self._devices_at != self._cluster.version:
+            self._devices_at = self._cluster.version
+            self._again |= dict.fromkeys(uid for uid in self._claiming if uid in self._flaws)
+        pods = [self._claiming[uid][0] for uid in self._again]
+        for pod in in_turns(pods, lambda each: each.name.partition("/")[0])[:MOST_AGAIN]:
+            namespace, _, name = pod.name.partition("/")
+            try:
+                found = await self._client.within(namespace).pod(name)
+            except BackendError as error:
+                log.warning("a pod is weighed later", pod=pod.name, why=str(error))
+                return
+            if pod.uid in self._again:  # nothing was heard of it meanwhile
+                del self._again[pod.uid]
+                if found is not None and found.metadata.uid == pod.uid:
+                    self.weigh(found, False)
+
+    def _keep_claims(self, pod: Pod) -> None:
+        meta = pod.metadata
+        self._forget_claims(meta.uid)
+        names = _claims_of(pod)
+        self._claiming[meta.uid] = Offered(f"{meta.namespace}/{meta.name}", meta.uid), names
+        for name in names:
+            self._by_claim.setdefault(name, set()).add(meta.uid)
+
+    def _forget_claims(self, uid: str) -> None:
+        self._again.pop(uid, None)
+        for name in self._claiming.pop(uid, (None, set[str]()))[1]:
+            self._by_claim[name].discard(uid)
+            if not self._by_claim[name]:
+                del self._by_claim[name]
 
     # ── rights ──────────────────────────────────────────────────────────────────────────
 
@@ -280,6 +349,17 @@ class Finder:
             return size_in(said, part, kind, name)
         except Denied as error:
             return f"{kind} {name} cannot be read: {error}"
+
+
+def _no_matter(pod: Pod) -> Wanted:  # noqa: ARG001 - whatever it claims
+    return Wanted()
+
+
+def _claims_of(pod: Pod) -> set[str]:
+    """Return the claims that a pod names, or has by its templates, by NAMESPACE/NAME."""
+    both = (*(pod.spec.resource_claims or ()), *(pod.status.resource_claim_statuses or ()))
+    names = {each.resource_claim_name for each in both[:MOST_NAMES]}
+    return {f"{pod.metadata.namespace}/{name}" for name in names if name}
 
 
 def _namespace_in(source: str) -> str:

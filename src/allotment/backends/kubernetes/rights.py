@@ -83,3 +83,17 @@ FOREIGN = (
     Right("create", "events", False, "a pod does not say why it waits", is_needed=False),
 )
 """In each namespace whose pods are placed."""
+
+FOREIGN_NAMED = tuple(
+    Right(
+        verb, resource, False, "pods of others get no devices with names (DRA)",
+        is_needed=False, group=GROUP,
+    )
+    for verb, resource in (
+        ("get", "resourceclaims"),
+        ("patch", "resourceclaims"),
+        ("patch", "resourceclaims/status"),
+        ("patch", "resourceclaims/binding"),
+    )
+)  # fmt: skip
+"""There, where the API server has resource.k8s.io/v1."""

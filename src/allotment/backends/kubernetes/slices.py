@@ -94,9 +94,11 @@ def devices_in(
             if names:
                 of = spec.driver if spec.driver in names else min(names)
                 named = _named(spec.driver, spec.pool.name, device, facts, of)
-                skips = spec.skip_node_operations or ()
-                named = msgspec.structs.replace(named, skips=skips) if skips else named
-                found.setdefault(node, []).append(named)
+                found.setdefault(node, []).append(
+                    msgspec.structs.replace(
+                        named, classes=tuple(names), skips=spec.skip_node_operations or ()
+                    )
+                )
     return {node: tuple(in_order(devices)) for node, devices in found.items()}
 
 
