@@ -56,19 +56,29 @@ class Studying:
 
     async def look(self) -> None:
         """Propose the trials whose turn it is."""
+        while due := self._due():
+            for sweep in due:
+                await self._proposed(sweep)
+
+    def _due(self) -> list[SweepRecord]:
+        """Return the studies in which it is the turn of a trial: one of each user.
+
+        A proposal takes its time, and a user with many does not keep the others waiting.
+        """
         state, now = self._pipeline.state, self._pipeline.clock.now()
         if self._pipeline.committer.trouble:
-            return
+            return []
         for gone in [sweep for sweep in self._troubles if sweep not in state.sweeps]:
             del self._troubles[gone]
-        for sweep in [each for each in state.sweeps.values() if each.sweep.is_study]:
+        due: dict[str, SweepRecord] = {}
+        for sweep in state.sweeps.values():
             again_at, _ = self._troubles.get(sweep.id, (now, ""))
-            while again_at <= now and next_trial(state, sweep) is not None:
-                if not await self._proposed(sweep):
-                    break
+            if sweep.owner.user not in due and again_at <= now and next_trial(state, sweep):
+                due[sweep.owner.user] = sweep
+        return list(due.values())
 
-    async def _proposed(self, sweep: SweepRecord) -> bool:
-        """Give the next trial its parameters; return whether that was possible."""
+    async def _proposed(self, sweep: SweepRecord) -> None:
+        """Give the next trial its parameters, or note why that is not possible."""
         why = self._missing()
         if not why and self._proposer is not None:
             tried = history(sweep)
@@ -83,7 +93,6 @@ class Studying:
                 if job is not None:
                     await self._pipeline.command(c.ProposeTrial(job.id, params), SYSTEM)
                 self._troubles.pop(sweep.id, None)
-                return True
+                return
         again_at = Instant(self._pipeline.clock.now() + AGAIN_AFTER_MS)
         self._troubles[sweep.id] = again_at, why
-        return False

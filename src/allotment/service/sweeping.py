@@ -266,7 +266,7 @@ class Sweeping:
     def _hint(self, sweep: SweepRecord, found: list[TrialView]) -> str:
         """Return what keeps trials from being proposed, or compared."""
         metric = sweep.sweep.metric
-        if trouble := self._trouble(sweep.id):
+        if not sweep.is_over and (trouble := self._trouble(sweep.id)):
             return trouble
         if not metric or any(trial.value is not None for trial in found):
             return ""

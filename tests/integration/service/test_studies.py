@@ -2,10 +2,12 @@
 
 import asyncio
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from allotment.backends.fake import FakeBackend
@@ -46,6 +48,22 @@ class Broken:
 
     def propose(self, sweep: Sweep, tried: Sequence[Tried]) -> Parameters:
         raise RuntimeError(f"no idea after {len(tried)} trials")
+
+
+class Slow:
+    """What takes its time until it is told to go on, and notes for which study it was asked."""
+
+    def __init__(self) -> None:
+        self.go_on = threading.Event()
+        self.asked: list[int | None] = []
+
+    def missing(self) -> str:
+        return ""
+
+    def propose(self, sweep: Sweep, tried: Sequence[Tried]) -> Parameters:
+        self.asked.append(sweep.seed)
+        assert self.go_on.wait(PATIENCE_S)
+        return (("lr", str(len(tried) + 1)),)
 
 
 def a_service(folder: Path, proposer: Proposer | None) -> Service:
@@ -117,6 +135,26 @@ def a_study(cluster: RealCluster, count: int, at_once: int, steps: int = STEPS) 
 def trials_of(cluster: RealCluster, study: int) -> list[dict[str, Any]]:
     found = cluster.get(f"/v1/sweeps/{study}")["trials"]
     return sorted(found, key=lambda trial: trial["index"])
+
+
+def test_the_studies_of_one_user_do_not_keep_those_of_others_waiting(tmp_path: Path) -> None:
+    async def story() -> None:
+        proposer = Slow()
+        service = a_service(tmp_path, proposer)
+        await service.start(a_config(a_tenant("us", 4)))
+        job = a_job().gpus(1).of("us").spec()
+        for user, seed in ((ME, 1), (Actor("you", None, ()), 2)):
+            study = msgspec.structs.replace(STUDY, seed=seed)
+            await service.submit(c.SubmitJob(job, copies=3, sweep=study), user)
+        proposer.go_on.set()
+        async with asyncio.timeout(PATIENCE_S):
+            while len(proposer.asked) < 6:
+                await asyncio.sleep(0.005)
+        assert proposer.asked[:3] != [1, 1, 1]
+        assert sorted(map(str, proposer.asked)) == ["1", "1", "1", "2", "2", "2"]
+        await service.stop()
+
+    asyncio.run(story())
 
 
 @pytest.mark.slow
