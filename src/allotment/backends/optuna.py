@@ -46,8 +46,9 @@ class OptunaProposer:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         space = {name: _distribution(axis) for name, axis in sweep.space}
         seed = random.Random(f"{sweep.seed} {len(tried)}").getrandbits(32)  # noqa: S311
-        with warnings.catch_warnings():  # Both are called experimental, and tell so each time.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        with warnings.catch_warnings():
+            # Each time it tells that both are experimental, and numpy of very wide ranges.
+            warnings.simplefilter("ignore")
             sampler = optuna.samplers.TPESampler(
                 seed=seed, multivariate=True, constant_liar=True
             )

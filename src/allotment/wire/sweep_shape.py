@@ -46,6 +46,8 @@ def read_axis(value: object) -> Axis:
     if low >= high:
         ends = " to ".join(map(shown, pair))
         raise Amiss(f"must rise: {ends} does not", "write the lower number first")
+    if not math.isfinite(high - low):
+        raise Amiss("spans more than a number can hold", "take ends that are nearer, or `log`")
     if scale is Scale.LOG and low <= 0:
         raise Amiss("must begin above 0 on a scale of powers", "use `uniform`, or another end")
     return Range(scale, low, high)

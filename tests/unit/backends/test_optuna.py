@@ -7,7 +7,7 @@ import pytest
 
 from allotment.backends.optuna import OptunaProposer
 from allotment.model.grid import Parameters
-from allotment.model.sweeps import Came, Goal, Range, Sampler, Scale, Sweep, Tried
+from allotment.model.sweeps import Axis, Came, Goal, Range, Sampler, Scale, Sweep, Tried
 
 SPACE = (
     ("lr", Range(Scale.LOG, 1e-5, 1e-1)),
@@ -110,9 +110,21 @@ def test_trials_under_way_keep_the_next_one_away_from_where_they_are() -> None:
     assert near([*tried, *busy]) <= near(tried) // 2
 
 
-def test_a_parameter_of_one_value_and_very_large_numbers_are_taken() -> None:
-    space = (("only", ("x",)), ("n", Range(Scale.INT, 0, (1 << 53) - 1)))
-    sweep = Sweep(space, draws=3, seed=1, sampler=Sampler.OPTUNA, metric="m")
-    made = OptunaProposer().propose(sweep, [])
-    assert dict(made)["only"] == "x"
-    assert 0 <= int(dict(made)["n"]) < 1 << 53
+@pytest.mark.parametrize(
+    "axis",
+    [
+        ("x",),
+        Range(Scale.INT, 1 - 2.0**53, 2.0**53 - 1),
+        Range(Scale.LOG, 5e-324, 1.7e308),
+        Range(Scale.UNIFORM, 1.0, 1.0000000000000002),
+        Range(Scale.UNIFORM, 0.0, 1.7e308),
+    ],
+)
+def test_a_parameter_of_one_value_and_the_widest_ranges_are_taken(axis: Axis) -> None:
+    sweep = Sweep((("x", axis),), draws=20, seed=1, sampler=Sampler.OPTUNA, metric="m")
+    tried: list[Tried] = []
+    for at in range(15):  # The first ten are drawn.
+        params = OptunaProposer().propose(sweep, tried)
+        tried.append(Tried(params, Came.TO_ITS_END, ((1, 1e308 / (at + 1)),)))
+    for ((_, text),) in (each.params for each in tried):
+        assert text in axis if isinstance(axis, tuple) else axis.low <= float(text) <= axis.high

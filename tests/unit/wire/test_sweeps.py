@@ -88,6 +88,7 @@ def test_values_stay_as_they_are_written_and_a_grid_needs_no_count() -> None:
         ("{parameters: {lr: {log: [a, 2]}}}", "must be a number"),
         ("{parameters: {lr: {log: [.nan, 2]}}}", "must be a number"),
         ("{parameters: {lr: {uniform: [0, .inf]}}}", "must be a number"),
+        ("{parameters: {lr: {uniform: [-1e308, 1e308]}}}", "spans more than a number can"),
         ("{parameters: {lr: {normal: [0, 1]}}}", "must have one key, of uniform, log, int"),
         ("{parameters: {n: {int: [1, 2.5]}}}", "must be a whole number"),
         ("{parameters: {n: {int: [1, 5]}}}", "trials must be drawn"),
