@@ -78,6 +78,11 @@ KNOWN = {
     ("ed_07_filter_bind_over_reserved_cells", 9): STARTS,
     ("ed_08_preempting_phase_over_reserved_cells", 9): STARTS,
     ("ut_04_stateful_preemption", 12): STARTS,
+    (
+        "ft_11_reconfig_delete_node",
+        12,
+    ): "the configuration took a node from under the gang that "
+    "HiveD preempts: here it is over by then, and its share is free",
     ("ed_14_user_errors", 18): "a group of one pod is no gang: each pod that names it is alone",
 }
 """Where ours goes another way, and why."""
