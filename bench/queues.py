@@ -183,10 +183,14 @@ def _sustained(crowd: Crowd) -> float:
 
 # ── the service ─────────────────────────────────────────────────────────────────────────
 
+ROOT = Path(__file__).parents[1]
 SERVE = (
-    "import sys, pathlib; from allotment.wiring.service import serve;"
+    "import sys, pathlib; from allotment.wiring.service import Options, serve;"
+    "from allotment.wiring.engines import Engines;"
+    "sys.path.insert(0, sys.argv[2]); from tests.support.fake_backend import FakeBackend;"
+    "Engines.backend = lambda *_: FakeBackend();"
     "folder = pathlib.Path(sys.argv[1]);"
-    "sys.exit(serve(folder, config=folder / 'bench.yaml', backend='fake'))"
+    "sys.exit(serve(Options(folder, config=folder / 'bench.yaml')))"
 )
 COPIES = 10
 """Jobs of one submission: an array."""
@@ -225,7 +229,7 @@ def _a_fake_cluster() -> Iterator[BenchCluster]:
     folder = Path(tempfile.mkdtemp(prefix="allot-bench-"))
     (folder / "bench.yaml").write_text(json.dumps(_config()))
     process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(folder)],
+        [sys.executable, "-c", SERVE, str(folder), str(ROOT)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,

@@ -171,17 +171,17 @@ def _tell(folder: Path, health: Health) -> None:
 
 
 def _serve(settings: Settings, ready_fd: int) -> int:
-    from allotment.wiring.service import serve  # noqa: PLC0415 - a whole world, needed only here
+    from allotment.wiring.service import Options, serve  # noqa: PLC0415 - a whole world, needed only here
 
-    return serve(
-        settings.folder,
+    options = Options(
+        settings.folder.absolute(),
         config=settings.config,
         port=settings.port,
         gpus=settings.gpus,
-        backend="slurm" if settings.slurm else "local",
         slurm=settings.slurm,
         pilot=settings.pilot,
         kubernetes=settings.kubernetes,
         accept_loss=settings.accept_loss,
         ready_fd=ready_fd,
     )
+    return serve(options)

@@ -4,21 +4,17 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from allotment.model.errors import StoreError
-from allotment.model.events import Record
 from allotment.model.ids import Seq
 from allotment.rights.writing import sync
-from allotment.service.ports import ArchivedJob, Snapshot
 from allotment.store import codec, queries
-from allotment.store.chain import START, snapshot_digest
 from allotment.store.examine import TAIL, everything_wrong, find_end, reading
 from allotment.store.faults import explain, explained
 from allotment.store.migrate import revision, upgrade
-from allotment.store.rows import archived_row
 from allotment.store.withhold import withhold_secrets
 
 FLUSH_EVERY_S = 0.02
@@ -67,41 +63,6 @@ def _flushed_meanwhile(path: Path) -> Generator[None]:
             flushing.result()  # a fault of the disk is told once, and this may have been it
     finally:
         os.close(fd)
-
-
-def write_database(
-    target: Path,
-    records: Sequence[Record],
-    archived: Sequence[ArchivedJob],
-    snapshots: Sequence[Snapshot],
-    *,
-    without_secrets: bool = False,
-) -> None:
-    """Write these rows to a new database, durable on return. Raises StoreError."""
-    with _new_file(target):
-        upgrade(target)
-        with contextlib.closing(sqlite3.connect(target)) as connection, connection:
-            rows = codec.rows_of(records, START.digest)
-            connection.executemany(queries.ADD_EVENT, rows)
-            connection.executemany(queries.KEEP_ARCHIVED, map(archived_row, archived))
-            connection.executemany(
-                queries.KEEP_SNAPSHOT, [_snapshot_row(kept, rows) for kept in snapshots]
-            )
-            last = max([0, *(row[0] for row in rows), *(kept.seq for kept in snapshots)])
-            connection.execute(queries.COUNT_FORGOTTEN, (last - len(rows),))
-        if without_secrets:
-            withhold_secrets(target)
-
-
-def _snapshot_row(
-    kept: Snapshot, rows: Sequence[codec.Row]
-) -> tuple[Seq, bytes, int | None, int]:
-    chain = START.digest
-    for row in rows:
-        if row[0] > kept.seq:
-            break
-        chain = row[-1]
-    return (kept.seq, kept.data, chain, snapshot_digest(kept.seq, chain, kept.data))
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ from allotment.model.errors import (
 from allotment.model.events import EventsLost
 from allotment.model.ids import Seq
 from allotment.model.tenancy import Config
-from allotment.service.ports import Backend, Store
+from allotment.service.ports import Store
 from allotment.service.reconfigure import ConfigFiles
 from allotment.service.service import Service
 from allotment.store.lock import FolderLock
@@ -54,53 +54,25 @@ class Options(msgspec.Struct, frozen=True):
     """Loopback TCP; 0 takes any free port, None listens on the Unix socket only."""
     gpus: int | None = None
     """Virtual GPUs, where the machine has none and no configuration lists any."""
-    backend: str = "local"
     slurm: str = ""
-    """The partition of a Slurm cluster, where the backend is `slurm`."""
+    """The partition of a Slurm cluster."""
     pilot: bool = False
     """Whether its nodes are held as a whole, and tasks run by our own runner there."""
     kubernetes: str = ""
     """The kubeconfig of a cluster, for a first configuration."""
-    store: str = "sqlite"
     accept_loss: bool = False
     """Go on with what is left of a damaged event log."""
     ready_fd: int = -1
     """One line of JSON is written there when jobs are taken; closed without it on failure."""
 
 
-def serve(  # noqa: PLR0913 - the command line's one call
-    folder: Path,
-    *,
-    config: Path | None = None,
-    port: int | None = None,
-    gpus: int | None = None,
-    backend: str = "local",
-    slurm: str = "",
-    pilot: bool = False,
-    kubernetes: str = "",
-    store: str = "sqlite",
-    accept_loss: bool = False,
-    ready_fd: int = -1,
-) -> int:
+def serve(options: Options) -> int:
     """Run a service until it is stopped; return the exit code.
 
     What keeps it from starting is printed to stderr, in full.
     """
     from allotment.api.process import settle  # noqa: PLC0415
 
-    options = Options(
-        folder.absolute(),
-        config,
-        port,
-        gpus,
-        backend,
-        slurm,
-        pilot,
-        kubernetes,
-        store,
-        accept_loss,
-        ready_fd,
-    )
     settle()
     try:
         return _run(options)
@@ -185,15 +157,9 @@ def build(options: Options, lock: FolderLock) -> Opened:
     kept = Kept(options.folder)
     store = _store(options)
     try:
-        if options.backend == "fake":
-            from allotment.backends.fake import FakeBackend  # noqa: PLC0415
-
-            backend: Backend = FakeBackend()
-        else:
-            backend = engines.backend(device_files, lambda: service.state.config)
         service = Service(
             store=store,
-            backend=backend,
+            backend=engines.backend(device_files, lambda: service.state.config),
             clock=SteadyClock(options.folder),
             policies=policies(),
             state_dir=str(options.folder),
@@ -224,14 +190,10 @@ def _lost(store: Store) -> EventsLost | None:
 def _has_log(options: Options) -> bool:
     from allotment.store.sqlite import FILE  # noqa: PLC0415
 
-    return options.store != "memory" and (options.folder / FILE).exists()
+    return (options.folder / FILE).exists()
 
 
 def _store(options: Options) -> Store:
-    if options.store == "memory":
-        from allotment.store.memory import MemoryStore  # noqa: PLC0415
-
-        return MemoryStore()
     from allotment.store.sqlite import SqliteStore  # noqa: PLC0415
 
     return SqliteStore.open(options.folder, accept_loss=options.accept_loss)

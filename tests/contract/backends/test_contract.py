@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from allotment.backends.fake import FakeBackend
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.pilot.backend import PilotBackend
@@ -26,6 +25,7 @@ from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Backend, Binding, GangLaunch, Report, TaskLaunch
 from tests.support.cluster import end_launchers
+from tests.support.fake_backend import FakeBackend
 from tests.support.kubernetes import IMAGE, Kubernetes, a_kubernetes
 from tests.support.kubernetes import MARKS as FOR_KUBERNETES
 from tests.support.patience import PATIENCE_S

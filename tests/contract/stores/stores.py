@@ -15,8 +15,8 @@ from allotment.model.ids import Actor, JobId, NodeId, Seq
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.service.ports import ArchivedJob, JobFilter, Store
-from allotment.store.memory import MemoryStore
 from allotment.store.sqlite import SqliteStore
+from tests.support.memory_store import MemoryStore
 
 ALICE = Actor("alice", 1001, ("vision", "cn=ml,ou=x"))
 

@@ -24,9 +24,9 @@ from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.model.spec import JobSpec, TaskRole
 from allotment.service.ports import ArchivedJob, Snapshot, Store
-from allotment.store.memory import MemoryStore
 from allotment.store.sqlite import FILE, SqliteStore, restore
 from tests.contract.stores.stores import everything
+from tests.support.memory_store import MemoryStore
 
 T = TypeVar("T")
 

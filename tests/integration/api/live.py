@@ -16,7 +16,6 @@ import uvloop
 
 from allotment.api.listening import Listening
 from allotment.api.state_folder import prepare
-from allotment.backends.fake import FakeBackend
 from allotment.model.engines import Ability
 from allotment.model.ids import Actor, TaskKey
 from allotment.model.tenancy import Config
@@ -31,6 +30,7 @@ from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_tenant
 from tests.support.cluster import UnixConnection
+from tests.support.fake_backend import FakeBackend
 from tests.support.patience import PATIENCE_S
 
 T = TypeVar("T")

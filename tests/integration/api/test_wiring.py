@@ -1,5 +1,6 @@
 """The service as a process: how it starts, why it does not, and how it ends."""
 
+import asyncio
 import json
 import os
 import signal
@@ -24,15 +25,21 @@ from tests.integration.api.live import Answer, ask
 from tests.support.cluster import UnixConnection
 from tests.support.patience import PATIENCE_S
 
+ROOT = Path(__file__).parents[3]
 CODE = """
 import sys
 from pathlib import Path
-from allotment.wiring.service import serve
-state, config, port, gpus, ready, backend = sys.argv[1:]
-sys.exit(serve(
+from allotment.wiring.engines import Engines
+from allotment.wiring.service import Options, serve
+state, config, port, gpus, ready, backend, root = sys.argv[1:]
+if backend == "fake":
+    sys.path.insert(0, root)
+    from tests.support.fake_backend import FakeBackend
+    Engines.backend = lambda *_: FakeBackend()
+sys.exit(serve(Options(
     Path(state), config=Path(config) if config else None, port=int(port) if port else None,
-    gpus=int(gpus) if gpus else None, backend=backend, ready_fd=int(ready),
-))
+    gpus=int(gpus) if gpus else None, ready_fd=int(ready),
+)))
 """
 
 
@@ -50,7 +57,15 @@ class Started:
         before: str = "",
     ) -> None:
         reader, writer = os.pipe()
-        words = [str(state), str(config or ""), str(port), gpus, str(writer), backend]
+        words = [
+            str(state),
+            str(config or ""),
+            str(port),
+            gpus,
+            str(writer),
+            backend,
+            str(ROOT),
+        ]
         self.state = state
         self.process = subprocess.Popen(
             [sys.executable, "-c", before + CODE, *words],
@@ -248,7 +263,7 @@ def test_two_services_never_share_a_folder(tmp_path: Path) -> None:
         assert "allot down" in said
         assert service.ask("GET", "/readyz").status == 200  # and was not disturbed
         with pytest.raises(Exception, match=f"pid {service.process.pid}"):
-            open_service(Options(tmp_path, backend="fake"))
+            open_service(Options(tmp_path))
 
 
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
@@ -413,11 +428,12 @@ def test_what_nobody_foresaw_is_in_the_log_under_its_id(tmp_path: Path) -> None:
 
 
 def test_a_service_is_built_without_being_started(tmp_path: Path) -> None:
-    opened = open_service(Options(tmp_path, backend="fake", store="memory", gpus=2))
+    opened = open_service(Options(tmp_path, gpus=2))
     try:
         assert opened.config.nodes[0].devices
         assert not opened.service.ready
     finally:
+        asyncio.run(opened.service.stop())
         opened.lock.release()
 
 

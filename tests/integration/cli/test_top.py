@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 
 import allotment
-from allotment.backends.fake import FakeBackend
 from allotment.backends.local.task_use import uses_of
 from allotment.engine.state import State
 from allotment.model.errors import Rejected
@@ -25,6 +24,7 @@ from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.service.live_use import LiveUse
 from tests.support.builders import NOW, POLICIES
 from tests.support.cluster import ALLOT, RealCluster, a_real_cluster, until
+from tests.support.fake_backend import FakeBackend
 from tests.support.patience import PATIENCE_S
 
 CONFIG = """

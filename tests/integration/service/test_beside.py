@@ -12,10 +12,10 @@ from allotment.model import commands as c
 from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 from allotment.service.ports import JobFilter
-from allotment.store.memory import MemoryStore
 from allotment.store.sqlite import SqliteStore
 from tests.contract.stores.stores import an_archived
 from tests.integration.service.test_service import CONFIG, ME, a_script, made_service
+from tests.support.memory_store import MemoryStore
 from tests.support.patience import PATIENCE_S
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 
-from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import Node
@@ -22,6 +21,7 @@ from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.integration.service.test_service import a_script, until
 from tests.support.builders import POLICIES, a_node
+from tests.support.fake_backend import FakeBackend
 
 ME = Actor("me", None, ())
 CONFIG = b"""\

@@ -10,7 +10,6 @@ from time import monotonic
 import msgspec
 import pytest
 
-from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import Actor, TaskKey
@@ -30,6 +29,7 @@ from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.integration.service.test_service import until
 from tests.support.builders import ALICE, POLICIES, a_config, a_job, a_tenant
+from tests.support.fake_backend import FakeBackend
 
 WHY = Diagnosis("pod_ended", "Its node refused it.", Owner.PLATFORM, RetryClass.NEVER, "")
 

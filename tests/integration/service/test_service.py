@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
@@ -33,6 +32,7 @@ from allotment.wiring.engines import Engines
 from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
+from tests.support.fake_backend import FakeBackend
 from tests.support.patience import PATIENCE_S
 
 ME = Actor("me", None, ())

@@ -22,6 +22,7 @@ from allotment.wiring.service import (
 )
 from tests.integration.service.test_joining import CONFIG, nodes
 from tests.integration.service.test_service import a_script, until
+from tests.support.fake_backend import FakeBackend
 
 ME = Actor("me", None, ())
 LARGE = CONFIG.replace(b"gpu: 4", b"gpu: 12")
@@ -49,9 +50,14 @@ def find(monkeypatch: pytest.MonkeyPatch) -> Callable[[tuple[Node, ...]], None]:
     return settle
 
 
+@pytest.fixture(autouse=True)
+def faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines.Engines, "backend", lambda *_: FakeBackend())
+
+
 @contextmanager
 def opened(folder: Path) -> Iterator[Opened]:
-    made = open_service(Options(folder, backend="fake"))
+    made = open_service(Options(folder))
     try:
         yield made
     finally:

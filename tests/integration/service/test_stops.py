@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import Actor, JobId, TaskKey
@@ -19,6 +18,7 @@ from allotment.service import dispatcher
 from allotment.service.ports import GangLaunch, Refused
 from allotment.service.service import Service
 from tests.integration.service.test_service import a_script, running, until
+from tests.support.fake_backend import FakeBackend
 
 ME = Actor("me", None, ())
 

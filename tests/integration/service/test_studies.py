@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from allotment.backends.fake import FakeBackend
 from allotment.backends.optuna import OptunaProposer
 from allotment.model import commands as c
 from allotment.model.errors import Rejected
@@ -26,6 +25,7 @@ from allotment.wiring.kept_config import Kept
 from allotment.wiring.service import config_files
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.cluster import RealCluster, a_real_cluster, until
+from tests.support.fake_backend import FakeBackend
 from tests.support.patience import PATIENCE_S
 from tests.support.training import loss_of, training
 

@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model.lifecycle import JobState as S
 from allotment.service.host_workspace import HostWorkspace
 from allotment.service.workspace import Workspace
 from tests.integration.service.test_service import ME, a_report, a_script, running, until
+from tests.support.fake_backend import FakeBackend
 
 
 class Apart(FakeBackend):

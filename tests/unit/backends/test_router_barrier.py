@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
-from allotment.backends.fake import FakeBackend
 from allotment.backends.router import Router
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import NOTHING
 from allotment.service.ports import Binding, GangLaunch, TaskLaunch
+from tests.support.fake_backend import FakeBackend
 from tests.support.patience import PATIENCE_S
 
 

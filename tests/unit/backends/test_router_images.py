@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from allotment.backends.fake import FakeBackend
 from allotment.backends.router import Router
 from allotment.backends.router_images import ImagesOfAll
 from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import ImageWish
+from tests.support.fake_backend import FakeBackend
 
 WISH = ImageWish("h/bb:1", "ann", "/home/ann")
 

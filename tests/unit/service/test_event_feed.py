@@ -13,9 +13,9 @@ from allotment.service.committer import Committer
 from allotment.service.event_feed import EventFeed
 from allotment.service.telemetry import Telemetry
 from allotment.service.turns import Turns
-from allotment.store.memory import MemoryStore
 from tests.contract.stores.stores import an_event, some_events
 from tests.support.builders import POLICIES
+from tests.support.memory_store import MemoryStore
 from tests.support.patience import PATIENCE_S
 
 

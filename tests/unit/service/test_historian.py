@@ -15,8 +15,8 @@ from allotment.service.history import PIECE, Historian
 from allotment.service.ports import ArchivedJob, Snapshot
 from allotment.service.statistics import statistics_of
 from allotment.service.statistics_view import Statistics
-from allotment.store.memory import MemoryStore
 from tests.support.builders import a_config, a_tenant
+from tests.support.memory_store import MemoryStore
 from tests.unit.metrics.history import History
 
 JOBS = 300

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import msgspec
 
-from allotment.backends.fake import FakeBackend
 from allotment.model import commands as c
 from allotment.model.ids import Actor, JobId
 from allotment.model.spec import Offered
@@ -14,6 +13,7 @@ from allotment.service.job_files import JobFiles
 from allotment.service.workspaces import Workspaces
 from allotment.wire.config import read_config
 from tests.support.builders import a_job
+from tests.support.fake_backend import FakeBackend
 from tests.support.world import World
 
 CONFIG = b"""\

@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from allotment.backends.fake import FakeBackend
 from allotment.backends.router import Router
 from allotment.engine.state import State
 from allotment.model.code import CodeBundle
@@ -21,6 +20,7 @@ from allotment.service.ports import Backend
 from allotment.service.workspace import Workspace
 from allotment.service.workspaces import Workspaces
 from tests.support.builders import POLICIES
+from tests.support.fake_backend import FakeBackend
 
 
 class Pods(FakeBackend):

@@ -20,8 +20,8 @@ from allotment.service.finding import Finding
 from allotment.service.launch import Account, Folders, gang_launch
 from allotment.service.tracking.ports import Metric, Registered, Run, TrackerAway
 from allotment.service.tracking.tracking import Tracking
-from allotment.store.memory import MemoryStore
 from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.memory_store import MemoryStore
 from tests.support.world import World
 
 CONFIG = msgspec.structs.replace(

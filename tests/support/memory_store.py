@@ -1,5 +1,7 @@
 """The event log in memory: for trying things out, and the obvious twin of the others."""
 
+import contextlib
+import sqlite3
 import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +13,12 @@ from allotment.model.ids import JobId, Seq
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import Instant
 from allotment.service.ports import ArchivedJob, JobFilter, Snapshot
+from allotment.store import codec, queries
+from allotment.store.backup import _new_file  # pyright: ignore[reportPrivateUsage]
+from allotment.store.chain import START, snapshot_digest
+from allotment.store.migrate import upgrade
+from allotment.store.rows import archived_row
+from allotment.store.withhold import withhold_secrets
 
 
 class MemoryStore:
@@ -105,12 +113,10 @@ class MemoryStore:
 
     def backup(self, target: str, *, without_secrets: bool = False) -> None:
         """Write a database, as the other stores do: `restore` makes a lasting log of it."""
-        from allotment.store.backup import write_database  # noqa: PLC0415 - a database's world
-
         with self._lock:
             records, archived = self._records[:], list(self._archived.values())
             snapshots = self._snapshots[:]
-        write_database(
+        _write_database(
             Path(target), records, archived, snapshots, without_secrets=without_secrets
         )
 
@@ -121,3 +127,38 @@ class MemoryStore:
 def _after(records: list[Record], after: int, limit: int | None) -> list[Record]:
     start = bisect_right(records, after, key=lambda record: record.seq)
     return records[start:] if limit is None else records[start : start + limit]
+
+
+def _write_database(
+    target: Path,
+    records: Sequence[Record],
+    archived: Sequence[ArchivedJob],
+    snapshots: Sequence[Snapshot],
+    *,
+    without_secrets: bool = False,
+) -> None:
+    """Write these rows to a new database, durable on return. Raises StoreError."""
+    with _new_file(target):
+        upgrade(target)
+        with contextlib.closing(sqlite3.connect(target)) as connection, connection:
+            rows = codec.rows_of(records, START.digest)
+            connection.executemany(queries.ADD_EVENT, rows)
+            connection.executemany(queries.KEEP_ARCHIVED, map(archived_row, archived))
+            connection.executemany(
+                queries.KEEP_SNAPSHOT, [_snapshot_row(kept, rows) for kept in snapshots]
+            )
+            last = max([0, *(row[0] for row in rows), *(kept.seq for kept in snapshots)])
+            connection.execute(queries.COUNT_FORGOTTEN, (last - len(rows),))
+        if without_secrets:
+            withhold_secrets(target)
+
+
+def _snapshot_row(
+    kept: Snapshot, rows: Sequence[codec.Row]
+) -> tuple[Seq, bytes, int | None, int]:
+    chain = START.digest
+    for row in rows:
+        if row[0] > kept.seq:
+            break
+        chain = row[-1]
+    return (kept.seq, kept.data, chain, snapshot_digest(kept.seq, chain, kept.data))
