@@ -134,6 +134,17 @@ def a_job(command: str = "true", gpu: float = 1, **more: object) -> bytes:
     return json.dumps(spec).encode()
 
 
+def start_ms(cluster: "BenchCluster", **more: Any) -> float:
+    """Return how long after its submission the task of a job runs, in ms; the job ends then."""
+    connection = cluster.connect()
+    began = time.time_ns()
+    job = connection.submit(a_job("/bin/true", **more))
+    until(lambda: connection.get(f"/v1/jobs/{job}")["row"]["state"] == "succeeded", "the job")
+    task = connection.get(f"/v1/jobs/{job}")["attempts"][0]["tasks"][0]
+    connection.close()
+    return task["started_at"] - began / 1e6
+
+
 def percentile(values: list[float], share: float) -> float:
     """Return the value below which that share lies; 0 for none."""
     ranked = sorted(values)

@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.cluster import ALLOT, BenchCluster, a_cluster, a_job, allot, percentile, until
+from bench.cluster import ALLOT, BenchCluster, a_cluster, allot, percentile, start_ms
 from bench.figures import Figure
 
 SIZE, FILES = 1 << 30, 8
@@ -32,7 +32,8 @@ def main() -> list[Figure]:
             _round(cluster, data, folder, number, took)
         best = {what: min(times) for what, times in took.items()}
         pairs = [
-            (_start(cluster, {}), _start(cluster, {"d0": "/data/x"})) for _ in range(STARTS)
+            (start_ms(cluster), start_ms(cluster, data={"d0": "/data/x"}))
+            for _ in range(STARTS)
         ]
     added = percentile([b - a for a, b in pairs], 0.5)
     rate = SIZE / (1 << 20)
@@ -71,14 +72,3 @@ def _round(
     if number:
         allot(cluster.state, "data", "rm", f"d{number}")
     subprocess.run(["sync", "-f", data], check=True)
-
-
-def _start(cluster: BenchCluster, used: dict[str, str]) -> float:
-    connection = cluster.connect()
-    began = time.time_ns()
-    body = a_job("/bin/true", data=used) if used else a_job("/bin/true")
-    job = connection.submit(body)
-    until(lambda: connection.get(f"/v1/jobs/{job}")["row"]["state"] == "succeeded", "the job")
-    task = connection.get(f"/v1/jobs/{job}")["attempts"][0]["tasks"][0]
-    connection.close()
-    return task["started_at"] - began / 1e6

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ UNSAID: Final = bytes(32)
 _SETTLED_NS: Final = 2_000_000_000
 """How long after its last change a file has a time that later changes do not share."""
 
-_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Tell = Callable[[str], None]
 Refuse = Callable[[str], Refused]
@@ -128,12 +129,12 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
     digest: str = ""
 
 
-def batches(files: Sequence[Sent]) -> list[list[Sent]]:
-    """Part files into requests."""
+def batches(files: Sequence[Sent], most: int = sys.maxsize) -> list[list[Sent]]:
+    """Part files into requests, of which none has more than `most` files."""
     found: list[list[Sent]] = [[]]
     size = 0
     for file in files:
-        if size and size + file.size > BATCH:
+        if (size and size + file.size > BATCH) or len(found[-1]) >= most:
             found.append([])
             size = 0
         found[-1].append(file)
@@ -180,7 +181,7 @@ class Body:
         """Read just as much of a file as was said that it has."""
         left = file.size
         try:
-            fd = os.open(f"{self._folder}/{file.path}", _READ)
+            fd = os.open(f"{self._folder}/{file.path}", READ)
             with os.fdopen(fd, "rb", buffering=0) as source:
                 before = os.fstat(fd)
                 if not stat.S_ISREG(before.st_mode):

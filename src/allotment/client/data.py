@@ -7,14 +7,19 @@ Others are read once: the service finds out what they are called by what is in t
 import contextlib
 import os
 import stat
+import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import msgspec
+
 from allotment.client.content import (
     KINDS,
+    READ,
     Body,
     Known,
     Sent,
@@ -41,14 +46,22 @@ from allotment.service.content.manifest import (
 )
 from allotment.service.data.view import (
     DataFiles,
+    DataHanded,
     DataRoom,
     DataTaken,
     DataVersionView,
     DataWanted,
+    HandedFile,
 )
 from allotment.service.views import OutputFile
 
 TRIES: Final = 4
+LANES: Final = 2
+"""Files that the service reads at a time: what costs most are their digests."""
+MOST_HANDED: Final = 128
+"""Files of one request that we hold open."""
+HANDED_S: Final = 1800.0
+"""How long the service may read the files of one request."""
 
 
 class Put(NamedTuple):
@@ -135,12 +148,19 @@ class _Putting:
                 }.values()
             ]
             try:
-                self._send(again)
+                came = self._send(again)
             except Refused as error:
                 if error.code != "conflict":
                     raise
-                for file in again:  # One of them is not what was remembered.
-                    known.pop(file.path, None)
+                came = {}
+            # Some may not be what was remembered.
+            now = {file: came.get(file.path) for file in again}
+            changed = [
+                file for file, each in now.items() if not each or each.digest != file.digest
+            ]
+            for file in changed:
+                known.pop(file.path, None)
+            if changed:
                 return None
         return None
 
@@ -149,28 +169,101 @@ class _Putting:
         return decode(self._transport.fetch("POST", path, data, kind, again=True), DataWanted)
 
     def _send(self, files: Sequence[Sent]) -> dict[str, Known]:
-        """Send files; return those that stayed the same while they were read."""
-        from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only for much
-
+        """Bring files to the service; return those that stayed the same meanwhile."""
         found: dict[str, Known] = {}
-        total, done = sum(file.size for file in files), 0
-        what = "1 file" if len(files) == 1 else f"{len(files):,} files"
+        told = _Told(self._tell, files)
+        address = self._transport.address
+        if files and address is not None and address.socket:
+            files = self._hand_over(files, found, told)
         for batch in batches(files) if files else ():
-            self._tell(f"sending data: {show_bytes(done)} of {show_bytes(total)}, {what}")
-            body = Body(self._folder, batch, self.refuse)
-            kind = {
-                "Content-Type": "application/octet-stream",
-                "Content-Length": str(body.size),
-            }
-            path = data_path(self._name, ":send")
-            answer = self._transport.fetch("POST", path, body, kind, again=True)
-            digests = decode(answer, DataTaken).digests
-            for file, digest in zip(batch, digests, strict=True):
-                if (state := body.seen.get(file.path)) is not None:
-                    found[file.path] = known_of(state, file.size, digest)
-            done += sum(file.size for file in batch)
-        self._sent += done
+            told.now()
+            found |= self._sent_bytes(batch)
+            told.done(batch)
+        self._sent += told.bytes
         return found
+
+    def _sent_bytes(self, batch: Sequence[Sent]) -> dict[str, Known]:
+        body = Body(self._folder, batch, self.refuse)
+        kind = {"Content-Type": "application/octet-stream", "Content-Length": str(body.size)}
+        path = data_path(self._name, ":send")
+        answer = self._transport.fetch("POST", path, body, kind, again=True)
+        digests = decode(answer, DataTaken).digests
+        return {
+            file.path: known_of(state, file.size, digest)
+            for file, digest in zip(batch, digests, strict=True)
+            if (state := body.seen.get(file.path)) is not None
+        }
+
+    def _hand_over(
+        self, files: Sequence[Sent], found: dict[str, Known], told: "_Told"
+    ) -> list[Sent]:
+        """Have the service read files that we hold open; return those that it cannot.
+
+        On one machine that saves most of what it costs to bring them there.
+        """
+        left = deque(batches(files, MOST_HANDED))
+        refused: list[Exception] = []
+        transport = self._transport.patient(HANDED_S)
+
+        def work() -> None:
+            while left and not refused:
+                with contextlib.suppress(IndexError):
+                    batch = left.popleft()
+                    try:
+                        found.update(self._handed(transport, batch))
+                        told.done(batch)
+                    except Exception as error:  # told below
+                        left.append(batch)
+                        refused.append(error)
+
+        others = [threading.Thread(target=work) for _ in range(min(LANES, len(left)) - 1)]
+        for thread in others:
+            thread.start()
+        told.now()
+        work()
+        for thread in others:
+            thread.join()
+        transport.close()
+        for error in refused:
+            if not isinstance(error, Refused) or error.code != "not_supported":
+                raise error
+        return [file for batch in left for file in batch]
+
+    def _handed(self, transport: Transport, batch: Sequence[Sent]) -> dict[str, Known]:
+        """Have the service read some files; return those that stayed as they were."""
+        with contextlib.ExitStack() as opened:
+            held: list[tuple[Sent, int, os.stat_result]] = []
+            for file in batch:
+                fd, before = self._open(file.path)
+                opened.callback(os.close, fd)
+                if before.st_size == file.size:  # else it is looked at again
+                    held.append((file, fd, before))
+            if not held:
+                return {}
+            body = DataHanded(tuple(HandedFile(fd, file.size) for file, fd, _ in held))
+            path, kind = data_path(self._name, ":take"), {"Content-Type": JSON}
+            data = msgspec.json.encode(body)
+            answer = transport.fetch("POST", path, data, kind, again=True)
+            digests = decode(answer, DataTaken).digests
+            found: dict[str, Known] = {}
+            for (file, fd, before), digest in zip(held, digests, strict=True):
+                after = os.fstat(fd)
+                if known_of(before, 0, "") == known_of(after, 0, "") and (
+                    after.st_size == file.size
+                ):
+                    found[file.path] = known_of(after, file.size, digest)
+            return found
+
+    def _open(self, name: str) -> tuple[int, os.stat_result]:
+        try:
+            fd = os.open(f"{self._folder}/{name}", READ)
+        except OSError as error:
+            raise self.refuse(why(name, error)) from error
+        state = os.fstat(fd)
+        if not stat.S_ISREG(state.st_mode):
+            os.close(fd)
+            raise self.refuse(f"{name} is no plain file any more")
+        return fd, state
 
     def _entry(self, name: str, state: os.stat_result, known: dict[str, Known]) -> FileEntry:
         if stat.S_ISLNK(state.st_mode):
@@ -185,6 +278,30 @@ class _Putting:
         except BadManifest as error:
             raise self.refuse(f"{error}") from error
         return FileEntry(name, "l", 0, target)
+
+
+class _Told:
+    """Tells how far it is. Several threads may do something of it."""
+
+    def __init__(self, tell: Tell, files: Sequence[Sent]) -> None:
+        self._tell = tell
+        self._total = sum(file.size for file in files)
+        self._what = "1 file" if len(files) == 1 else f"{len(files):,} files"
+        self._turn = threading.Lock()
+        self.bytes = 0
+        """So much is there."""
+
+    def now(self) -> None:
+        from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only for much
+
+        done = f"{show_bytes(self.bytes)} of {show_bytes(self._total)}"
+        self._tell(f"sending data: {done}, {self._what}")
+
+    def done(self, batch: Sequence[Sent]) -> None:
+        with self._turn:
+            self.bytes += sum(file.size for file in batch)
+            if self.bytes < self._total:
+                self.now()
 
 
 def _walked(source: Path, refuse: "partial[Refused]") -> dict[str, os.stat_result]:

@@ -182,6 +182,12 @@ class Transport:
             raise error_of(reply.status, reply.content_type, data)
         return reply
 
+    def patient(self, timeout: float) -> "Transport":
+        """Return another to the same service, which waits longer for each answer."""
+        other = Transport(self._look, timeout)
+        other.address = self.address
+        return other
+
     def close(self) -> None:
         while self._idle:
             self._idle.pop().close()

@@ -134,6 +134,7 @@ STORY: list[tuple[str, str, object]] = [
     ("POST", "/v1/data", {"name": "../words"}),
     ("POST", "/v1/data/-/words:put", {"files": [["a", "f", 1, "0" * 64]], "version": 1}),
     ("POST", "/v1/data/-/words:send", {"cut": "off"}),
+    ("POST", "/v1/data/-/words:take", {"files": [{"fd": 0, "size": 1}]}),
     ("POST", "/v1/data/-/words:put", {"files": [["a", "l", 0, "b"]], "version": 1}),
     ("GET", "/v1/data", None),
     ("GET", "/v1/data/vision/words", None),

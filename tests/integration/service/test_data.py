@@ -1,16 +1,21 @@
 """Datasets of users that do not trust each other: put, granted, mounted, and taken back."""
 
+import hashlib
 import json
 import os
 import shutil
 import socket
+import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from allotment.client import Client, content
+from allotment.client import Client, content, data
 from allotment.client.errors import Refused
+from allotment.client.transport import Transport
 from tests.integration.service.test_code_of_users import begin_upload
 from tests.support.cluster import until
 from tests.support.exchange import owned
@@ -373,9 +378,34 @@ def test_a_task_in_an_image_finds_it_just_so(service: WithUsers, reachable: Path
         assert job.state == "failed"
 
 
-def test_a_file_that_changes_while_it_is_read_is_read_again(
+def test_a_file_that_changes_while_it_is_taken_is_taken_again(
     service: WithUsers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    folder = a_folder(service, "ann", {"a": "first\n", "b": "other\n"})
+    fetch, taken = Transport.fetch, [0]
+
+    def changing(self: Transport, method: str, path: str, *words: Any, **named: Any) -> bytes:
+        answer = fetch(self, method, path, *words, **named)
+        if path.endswith(":take"):
+            taken[0] += 1
+            if taken[0] == 1:
+                (folder / "b").write_text("again\n")
+        return answer
+
+    with Client(state=str(service.state)) as client:
+        client.create_dataset("taken", tenant="ann")
+        monkeypatch.setattr(Transport, "fetch", changing)
+        assert client.put_data("taken", folder).version.files == 2
+        client.get_data("taken", folder.parent / "got")
+    assert taken[0] >= 2
+    found = {path.name: path.read_text() for path in (folder.parent / "got").iterdir()}
+    assert found == {"a": "first\n", "b": "again\n"}
+
+
+def test_a_file_that_changes_while_it_is_sent_is_sent_again(
+    service: WithUsers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data._Putting, "_hand_over", lambda _, files, *__: files)  # pyright: ignore[reportPrivateUsage]
     folder = a_folder(service, "ann", {"a": "first\n", "b": "other\n"})
     (folder / "inside").symlink_to("a")
     with Client(state=str(service.state)) as client:
@@ -401,3 +431,52 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(
     assert sorted(found.values()) in (
         sorted(["again\n", "again\n", "other\n"]), sorted(["first\n", "first\n", "again\n"])
     )  # fmt: skip
+
+
+def test_files_that_the_service_cannot_take_are_sent(service: WithUsers) -> None:
+    folder = service.home("ann") / "in-memory"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "ramfs", "none", folder], check=True)
+    try:
+        for name in ("a", "b/c"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(name)
+        as_user(service, "ann", "create", "sent")
+        assert "sent@1: 2 files" in as_user(service, "ann", "put", "sent", str(folder))
+    finally:
+        subprocess.run(["umount", folder], check=True)
+        folder.rmdir()
+    assert (
+        job_of(service, "ann", {"sent": "/data/s"}, "cat /data/s/a /data/s/b/c").output
+        == "ab/c"
+    )
+    for fd in os.pipe():  # The processes that ask have them, too.
+        asked = {"files": [{"fd": fd, "size": 1}]}
+        status, answer = service.ask_as("ann", "POST", "/v1/data/-/sent:take", asked)
+        assert (status, answer["code"]) == (501, "not_supported"), answer
+        os.close(fd)
+
+
+def test_a_file_rewritten_while_it_is_read_has_no_wrong_digest(service: WithUsers) -> None:
+    path, stop = service.home("ann") / "shifting", threading.Event()
+    path.write_bytes(os.urandom(48 << 20))
+
+    def rewrite() -> None:
+        with path.open("r+b") as file:
+            while not stop.is_set():
+                for offset in range(0, 48 << 20, 1 << 20):
+                    os.pwrite(file.fileno(), os.urandom(4096), offset)
+
+    rewriting = threading.Thread(target=rewrite)
+    rewriting.start()
+    try:
+        as_user(service, "ann", "create", "shifting")
+        told = refused(service, "ann", "put", "shifting", str(path))
+    finally:
+        stop.set()
+        rewriting.join()
+    assert "keep changing" in told
+    kept = [*(service.state / "data").glob("*/files/*/*")]
+    assert kept
+    for file in kept:
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == file.name.partition(".")[0]

@@ -14,13 +14,16 @@ from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, TheService, re
 from allotment.api.routers.sending import named_in
 from allotment.api.shapes import Done
 from allotment.api.streams import Stream
+from allotment.model.errors import Code, Rejected
 from allotment.service.content.manifest import Manifest
 from allotment.service.data.view import (
     DataFiles,
+    DataHanded,
     DataNote,
     DataRemoval,
     DataRoom,
     DataRows,
+    DataTaken,
     DataView,
     DataWanted,
     GrantNote,
@@ -91,6 +94,33 @@ async def put_data(
     """
     body = await read_body(request.scope["headers"], request.receive, MOST_LIST)
     return reply(await service.datasets.put(named_in(tenant, name), body, caller))
+
+
+@router.post(
+    "/v1/data/{tenant}/{name}:take",
+    responses=returns(DataTaken),
+    openapi_extra=body_of(DataHanded),
+    name="take_data",
+)
+async def take_data(
+    tenant: Tenant, name: Name, request: Request, service: TheService, caller: Caller
+) -> Response:
+    """Read files that the calling process holds open, in place of `:send`.
+
+    Over the Unix socket alone, and where the service may take descriptors of that process:
+    else `not_supported`.
+    """
+    note = await read_as(request, DataHanded)
+    peer, place = request.scope["state"]["peer"], request.scope["state"]["place"]
+    if peer is None:
+        raise Rejected(
+            Code.NOT_SUPPORTED, "Files are taken from clients of this machine.", "Send them."
+        )
+    named = named_in(tenant, name)
+    taken = await service.datasets.take(
+        named, note.files, (peer.pid, peer.uid), caller, lambda: not place.is_gone
+    )
+    return reply(DataTaken(tuple(taken.digests)))
 
 
 @router.get("/v1/data/{tenant}/{name}/files", responses=returns(DataFiles), name="data_files")

@@ -74,11 +74,21 @@ class Receiving:
         """How many files came whole."""
         return len(self.digests)
 
-    def feed(self, *pieces: bytes) -> None:
+    def feed(self, *pieces: bytes | memoryview) -> None:
         """Take what came. Raises Rejected, and OSError where the disk does not take it."""
         with self._turn:
             for data in pieces if not self._is_closed else ():
                 self._feed(memoryview(data))
+
+    def allocate(self) -> None:
+        """Have the disk's room for the file that has begun: it takes half the time to write.
+
+        Only for one that is there: others could say that they send what they never do. Raises
+        OSError.
+        """
+        with self._turn:
+            if self._file is not None:
+                os.posix_fallocate(self._file.fileno(), 0, self._size)
 
     def _feed(self, view: memoryview) -> None:
         while view:

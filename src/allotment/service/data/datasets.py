@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -30,6 +30,7 @@ from allotment.model.ids import Actor
 from allotment.model.quantity import show_bytes
 from allotment.rights import paths
 from allotment.rights.disk import is_too_full
+from allotment.rights.handing import Holder, NotHanded
 from allotment.service.access import is_admin, may_administer
 from allotment.service.content.manifest import (
     BadManifest,
@@ -41,7 +42,7 @@ from allotment.service.content.manifest import (
     read,
     size_of,
 )
-from allotment.service.content.receiving import Receiving, Words
+from allotment.service.content.receiving import UNSAID, Receiving, Words
 from allotment.service.content.shelf import Full, Room, blocks
 from allotment.service.data.naming import DataNames
 from allotment.service.data.objects.objects import Objects
@@ -55,6 +56,7 @@ from allotment.service.data.view import (
     DataView,
     DataWanted,
     GrantNote,
+    HandedFile,
 )
 from allotment.service.files import Found
 from allotment.service.host_workspace import HostFile
@@ -66,6 +68,8 @@ WHOLE_S: Final = 1800.0
 """How long it may take to make a version of files that are there."""
 DELETING_S: Final = 3600.0
 MOST_LISTED: Final = 4
+_PIECE: Final = 256 << 10
+"""Bytes read at a time: of more at once the kernel takes longer to write each."""
 T = TypeVar("T")
 Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
@@ -87,6 +91,8 @@ class Datasets:
         self._listed: dict[tuple[str, str], frozenset[str]] = {}
         """The digests of files of versions that are handed out."""
         self._threads = Threads("data", each=3, total=8)
+        self._taking = Threads("taking", each=2, total=4)
+        """Which read files that clients hold open, for as long as that takes."""
         self.objects = Objects(state, self.store, wish, self._room)
 
     async def start(self) -> None:
@@ -395,20 +401,79 @@ class Datasets:
         try:
             await self._run(actor, partial(self._fed, receiving, data))
         except FileNotFoundError:
-            raise Rejected(
-                Code.DATA_MISSING,
-                "The dataset was removed while its files came.",
-                "See `allot data ls`.",
-            ) from None
+            raise _went() from None
 
     def _fed(self, receiving: Receiving, data: Sequence[bytes]) -> None:
-        if is_too_full(self.store.root, sum(map(len, data)), 1):
+        self._check_disk(sum(map(len, data)))
+        receiving.feed(*data)
+
+    def _check_disk(self, size: int) -> None:
+        if is_too_full(self.store.root, size, 1):
             raise Rejected(
                 Code.UNAVAILABLE,
                 "The disk that keeps the data is nearly full, and the service needs the rest.",
                 "This is the platform's matter: tell its administrator. What came whole stays.",
             )
-        receiving.feed(*data)
+
+    async def take(
+        self,
+        text: str,
+        files: Sequence[HandedFile],
+        peer: tuple[int, int],
+        actor: Actor,
+        is_wanted: Callable[[], bool],
+    ) -> Receiving:
+        """Return what took in files that a process holds open: `peer` is its pid and user.
+
+        Breaks off where it is not wanted any more. Raises Rejected.
+        """
+        receiving = await self.receiving(text, actor)
+        work = partial(self._took, receiving, files, peer, is_wanted)
+        try:
+            await self._taking.run(actor.user, work, WHOLE_S)
+        except NotHanded as error:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"The files cannot be read from here: {error}.",
+                "Send them.",
+            ) from error
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE, f"They were not read in {WHOLE_S / 60:.0f} min.", AGAIN
+            ) from None
+        except FileNotFoundError:
+            raise _went() from None
+        except OSError as error:
+            raise _not_kept(error) from error
+        finally:
+            receiving.close()
+        return receiving
+
+    def _took(
+        self,
+        receiving: Receiving,
+        files: Sequence[HandedFile],
+        peer: tuple[int, int],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        buffer = memoryview(bytearray(_PIECE))
+        with Holder(*peer) as holder:
+            for file in files:
+                self._check_disk(file.size)
+                fd = holder.take(file.fd)
+                try:
+                    receiving.feed(bytes.fromhex(UNSAID) + file.size.to_bytes(8, "big"))
+                    receiving.allocate()
+                    for piece in _pieces(fd, file.size, buffer):
+                        if not is_wanted():
+                            return
+                        receiving.feed(piece)
+                finally:
+                    os.close(fd)
+                if not receiving.is_whole:
+                    raise Rejected(
+                        Code.CONFLICT, "A file became shorter while it was read.", AGAIN
+                    )
 
     # ── room ────────────────────────────────────────────────────────────────────────
 
@@ -578,11 +643,31 @@ class Datasets:
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise Rejected(
-                Code.UNAVAILABLE,
-                f"The data cannot be kept: {(error.strerror or str(error)).lower()}.",
-                "This is the platform's matter: tell its administrator. Nothing half stays.",
-            ) from error
+            raise _not_kept(error) from error
+
+
+def _pieces(fd: int, size: int, buffer: memoryview) -> Iterator[memoryview]:
+    """Read a file into a buffer; each piece counts until the next is asked for."""
+    done = 0
+    while done < size and (got := os.preadv(fd, [buffer[: size - done]], done)):
+        yield buffer[:got]
+        done += got
+
+
+def _went() -> Rejected:
+    return Rejected(
+        Code.DATA_MISSING,
+        "The dataset was removed while its files came.",
+        "See `allot data ls`.",
+    )
+
+
+def _not_kept(error: OSError) -> Rejected:
+    return Rejected(
+        Code.UNAVAILABLE,
+        f"The data cannot be kept: {(error.strerror or str(error)).lower()}.",
+        "This is the platform's matter: tell its administrator. Nothing half stays.",
+    )
 
 
 def version_view(version: DataVersion) -> DataVersionView:

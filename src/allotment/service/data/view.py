@@ -1,6 +1,9 @@
 """Datasets as people and clients see them."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from allotment.model.datasets import DataKind, Grant, JobCheckpoint, ObjectPlace
 from allotment.service.content.manifest import FileEntry
@@ -91,6 +94,19 @@ class DataWanted(msgspec.Struct, frozen=True):
 
     missing: tuple[str, ...] = ()
     version: DataVersionView | None = None
+
+
+class HandedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that the client holds open: under which number, and how much of it to read."""
+
+    fd: Annotated[int, Meta(ge=0, le=2**31 - 1)]
+    size: Annotated[int, Meta(ge=0, le=2**63 - 1)]
+
+
+class DataHanded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Files that the client holds open for the service to read, on the same machine."""
+
+    files: Annotated[tuple[HandedFile, ...], Meta(min_length=1, max_length=256)]
 
 
 class DataTaken(msgspec.Struct, frozen=True):
