@@ -58,7 +58,8 @@ def attempt_lines(
 
 
 def _grounds(attempt: AttemptView, job: int) -> str:
-    lent = attempt.entitlement is Entitlement.OPPORTUNISTIC
+    # In cells what is guaranteed borrows while it leaves for other cells of its tenant.
+    lent = attempt.entitlement is Entitlement.OPPORTUNISTIC and attempt.wanted_by != job
     parts = ["borrowed"] if lent else []
     if attempt.stop_cause and not attempt.ended_at:
         parts.append(f"told to stop: {plain(attempt.stop_cause)}")

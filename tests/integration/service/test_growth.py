@@ -19,6 +19,20 @@ tenants:
     queues:
       default: {order: skip, grow: 2s}
 """
+IN_CELLS = """
+nodes:
+  - {names: [n1, n2], cpu: 4, memory: 2GiB, gpu: {type: V100, count: 2, virtual: true}}
+cells:
+  types:
+    v100-node: {of: V100, count: 2, node: true}
+    v100-rack: {of: v100-node, count: 2}
+  roots: [{type: v100-rack, name: r1, nodes: [n1, n2]}]
+tenants:
+  us:
+    cells: {v100-node: 2}
+    queues:
+      default: {order: skip, grow: 2s}
+"""
 TRAIN = """
 import json, os, signal, sys, time
 rank, stop = int(os.environ["RANK"]), []
@@ -63,10 +77,10 @@ GETS_SLOWER = {"1": 0.1, "2": 0.05, "3": 0.1, "4": 0.2}
 
 
 @pytest.fixture
-def cluster() -> Iterator[RealCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     with tempfile.TemporaryDirectory(prefix="allot-") as folder:
         Path(folder).chmod(0o755)
-        with a_real_cluster(Path(folder), CONFIG) as real:
+        with a_real_cluster(Path(folder), getattr(request, "param", CONFIG)) as real:
             yield real
 
 
@@ -114,6 +128,7 @@ def tasks_of(cluster: RealCluster, job: int) -> int:
     return cluster.get(f"/v1/jobs/{job}")["row"]["tasks"]
 
 
+@pytest.mark.parametrize("cluster", [CONFIG, IN_CELLS], ids=["counted", "cells"], indirect=True)
 def test_a_job_grows_is_found_to_gain_and_shrinks_for_one_that_waits(
     cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -125,7 +140,7 @@ def test_a_job_grows_is_found_to_gain_and_shrinks_for_one_that_waits(
     assert gained["kept"]
     assert gained["rate"] > 1.3 * gained["before"]
     shown = cluster.allot("show", str(job)).stdout
-    assert "left to grow" in shown
+    assert "(left to grow)" in shown
     assert "steps an hour since it moved" in shown
     fill(cluster)
     until(lambda: tasks_of(cluster, job) == 3, "the job to give a task up")
