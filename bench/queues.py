@@ -185,7 +185,8 @@ def _sustained(crowd: Crowd) -> float:
 
 ROOT = Path(__file__).parents[1]
 SERVE = (
-    "import sys, pathlib; from allotment.wiring.service import Options, serve;"
+    "import sys, pathlib; from allotment.wiring.service import serve;"
+    "from allotment.wiring.options import Options;"
     "from allotment.wiring.engines import Engines;"
     "sys.path.insert(0, sys.argv[2]); from tests.support.fake_backend import FakeBackend;"
     "Engines.backend = lambda *_: FakeBackend();"

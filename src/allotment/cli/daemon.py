@@ -14,6 +14,7 @@ from allotment.client import ApiError, Client
 from allotment.client.address import state_folder
 from allotment.service.isolated import isolated, plain_with
 from allotment.service.views import Health
+from allotment.wiring.options import Options
 
 READY_S = 30.0
 GONE_S = 5.0
@@ -21,31 +22,6 @@ POLL_S = 0.05
 LOG = "service.log"
 LAST_LINES = 12
 LAST_BYTES = 64 * 1024
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """How to start a service. A port of 0 takes any that is free, None listens on none."""
-
-    folder: Path
-    config: Path | None = None
-    port: int | None = None
-    gpus: int | None = None
-    accept_loss: bool = False
-    slurm: str = ""
-    pilot: bool = False
-    kubernetes: str = ""
-
-    def argv(self) -> list[str]:
-        """Return the arguments of `allot up`."""
-        words = ["--state", str(self.folder)]
-        words += ["--config", str(self.config)] if self.config else []
-        words += ["--port", str(self.port)] if self.port is not None else []
-        words += ["--gpus", str(self.gpus)] if self.gpus is not None else []
-        words += ["--slurm", self.slurm] if self.slurm else []
-        words += ["--pilot"] if self.pilot else []
-        words += ["--kubernetes", self.kubernetes] if self.kubernetes else []
-        words += ["--accept-loss"] if self.accept_loss else []
-        return words
 
 
 def folder_of(state: str) -> Path:
@@ -62,9 +38,9 @@ def health_of(folder: Path) -> Health | None:
         return None
 
 
-def start(settings: Settings) -> Health:
+def start(options: Options) -> Health:
     """Start a service that outlives this process; return when it is ready. Raises Failed."""
-    folder = settings.folder
+    folder = options.folder
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         log = (folder / LOG).open("ab")
@@ -76,7 +52,7 @@ def start(settings: Settings) -> Health:
     told, tell = os.pipe()
     with log, os.fdopen(told, "rb"):
         began = log.tell()
-        words = ("up", "--foreground", "--ready-fd", str(tell), *settings.argv())
+        words = ("up", "--foreground", "--ready-fd", str(tell), *options.argv())
         try:
             process = subprocess.Popen(
                 isolated("allotment.cli", *words),

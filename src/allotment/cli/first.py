@@ -20,10 +20,11 @@ def asked_first(client: Client, state: str, ask: Callable[[Client], T]) -> T:
     except Unreachable:
         if os.environ.get("ALLOT_URL") and not state:
             raise
-    from allotment.cli.daemon import Settings, folder_of, start  # noqa: PLC0415 - rarely needed
+    from allotment.cli.daemon import folder_of, start  # noqa: PLC0415 - rarely needed
+    from allotment.wiring.options import Options  # noqa: PLC0415
 
     folder = folder_of(state)
-    health = start(Settings(folder))
+    health = start(Options(folder))
     talk(f"No service was running, so one was started (state in {health.state_dir}).")
     talk("It stays for the next job; `allot down` stops it.")
     with Client(state=str(folder)) as started:

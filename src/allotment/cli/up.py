@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
-from allotment.cli.daemon import LOG, Settings, folder_of, health_of, start
+from allotment.cli.daemon import LOG, folder_of, health_of, start
 from allotment.cli.options import AsJson, StateFolder
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.words import count
 from allotment.client import Client
 from allotment.client.address import posted_in
 from allotment.service.views import Health
+from allotment.wiring.options import Options
 
 
 def up(  # noqa: PLR0913 - one argument an option
@@ -107,24 +108,26 @@ def up(  # noqa: PLR0913 - one argument an option
         )
     if pilot and not slurm:
         raise Failed("--pilot holds nodes of a Slurm partition.", "Name it: --slurm PARTITION.")
-    settings = Settings(
-        folder_of(state), config.absolute() if config else None, port, gpus, accept_loss, slurm,
-        pilot, _cluster_file(kubernetes),
+    options = Options(
+        folder_of(state).absolute(), config.absolute() if config else None, port, gpus, slurm,
+        pilot, _cluster_file(kubernetes), accept_loss, ready_fd,
     )  # fmt: skip
     if foreground:
-        raise typer.Exit(_serve(settings, ready_fd))
-    running = health_of(settings.folder)
+        from allotment.wiring.service import serve  # noqa: PLC0415 - a whole world
+
+        raise typer.Exit(serve(options))
+    running = health_of(options.folder)
     if running is not None:
         talk(f"It is up already: pid {running.pid}, version {running.version}.")
         if config or gpus is not None:
             talk("To change its configuration, stop it first: allot down")
-    health = running or start(settings)
+    health = running or start(options)
     if running is None and gpus is not None:
-        _tell_gpus(settings.folder, gpus)
+        _tell_gpus(options.folder, gpus)
     if as_json:
-        say_json({**_listening(settings.folder), "health": health})
+        say_json({**_listening(options.folder), "health": health})
         return
-    _tell(settings.folder, health)
+    _tell(options.folder, health)
 
 
 def _cluster_file(named: str) -> str:
@@ -168,20 +171,3 @@ def _tell(folder: Path, health: Health) -> None:
         talk(f"For other commands: export ALLOT_STATE={folder}")
     if not health.jobs:
         talk("Try: allot run -- echo hello")
-
-
-def _serve(settings: Settings, ready_fd: int) -> int:
-    from allotment.wiring.service import Options, serve  # noqa: PLC0415 - a whole world, needed only here
-
-    options = Options(
-        settings.folder.absolute(),
-        config=settings.config,
-        port=settings.port,
-        gpus=settings.gpus,
-        slurm=settings.slurm,
-        pilot=settings.pilot,
-        kubernetes=settings.kubernetes,
-        accept_loss=settings.accept_loss,
-        ready_fd=ready_fd,
-    )
-    return serve(options)

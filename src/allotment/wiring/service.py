@@ -35,35 +35,13 @@ from allotment.service.service import Service
 from allotment.store.lock import FolderLock
 from allotment.wiring.engines import Engines, find_engines
 from allotment.wiring.kept_config import CONFIG, Kept, announced, is_text_of
+from allotment.wiring.options import Options
 
 FAILED = 1
 LONGEST_CONFIG = 1 << 20
 """More is not even read; the reader's own limit is lower and says so."""
 
 log = structlog.get_logger("allot.wiring")
-
-
-class Options(msgspec.Struct, frozen=True):
-    """How to run a service."""
-
-    folder: Path
-    """The state folder; made when it is not there."""
-    config: Path | None = None
-    """None reads the one in the state folder, which the first start writes."""
-    port: int | None = None
-    """Loopback TCP; 0 takes any free port, None listens on the Unix socket only."""
-    gpus: int | None = None
-    """Virtual GPUs, where the machine has none and no configuration lists any."""
-    slurm: str = ""
-    """The partition of a Slurm cluster."""
-    pilot: bool = False
-    """Whether its nodes are held as a whole, and tasks run by our own runner there."""
-    kubernetes: str = ""
-    """The kubeconfig of a cluster, for a first configuration."""
-    accept_loss: bool = False
-    """Go on with what is left of a damaged event log."""
-    ready_fd: int = -1
-    """One line of JSON is written there when jobs are taken; closed without it on failure."""
 
 
 def serve(options: Options) -> int:

@@ -20,7 +20,8 @@ from allotment.model.events import JobArchived, Record
 from allotment.model.ids import SYSTEM, JobId, Seq
 from allotment.model.quantity import Instant
 from allotment.store.sqlite import SqliteStore
-from allotment.wiring.service import Options, open_service, restore
+from allotment.wiring.options import Options
+from allotment.wiring.service import open_service, restore
 from tests.integration.api.live import Answer, ask
 from tests.support.cluster import UnixConnection
 from tests.support.patience import PATIENCE_S
@@ -30,7 +31,8 @@ CODE = """
 import sys
 from pathlib import Path
 from allotment.wiring.engines import Engines
-from allotment.wiring.service import Options, serve
+from allotment.wiring.options import Options
+from allotment.wiring.service import serve
 state, config, port, gpus, ready, backend, root = sys.argv[1:]
 if backend == "fake":
     sys.path.insert(0, root)

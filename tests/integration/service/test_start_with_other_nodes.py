@@ -14,9 +14,9 @@ from allotment.model.errors import BadInput, NoNodes, Problem
 from allotment.model.ids import Actor
 from allotment.model.lifecycle import JobState as S
 from allotment.wiring import engines
+from allotment.wiring.options import Options
 from allotment.wiring.service import (
     Opened,
-    Options,
     _start,  # pyright: ignore[reportPrivateUsage]
     open_service,
 )
