@@ -128,7 +128,8 @@ def awaits_proposal(state: State, job: JobRecord) -> bool:
 def next_trial(state: State, sweep: SweepRecord) -> JobRecord | None:
     """Return the trial of a study whose turn it is; None while enough are under way.
 
-    One that cannot run (it is over, or its secrets were lost) is passed over. O(trials).
+    One that cannot run (it is over, or its secrets were lost) is passed over; one that its
+    owner holds is under way, so that who holds all of them holds up the study. O(trials).
     """
     if not sweep.sweep.is_study or sweep.is_over or sweep.ended is not None:
         return None
@@ -136,7 +137,7 @@ def next_trial(state: State, sweep: SweepRecord) -> JobRecord | None:
     waits = [job for job in left if job.id not in sweep.proposed and not job.spec.withheld]
     first = waits[0] if waits else None
     array = first.spec.array if first is not None else None
-    busy = sum(1 for job in left if job.id in sweep.proposed and job.state is not JobState.HELD)
+    busy = sum(1 for job in left if job.id in sweep.proposed)
     return first if array is not None and busy < array.max_running else None
 
 

@@ -110,7 +110,7 @@ def test_a_trial_without_parameters_is_not_released() -> None:
     waits = world.ids[1]
     world.do(c.ProposeTrial(waits, (("lr", "0.2"),)), SYSTEM)
     world.do(c.HoldJob(waits))
-    assert next_trial(world.state, world.record) is not None, "what its owner holds is not busy"
+    assert next_trial(world.state, world.record) is None, "what its owner holds has its place"
     world.do(c.ReleaseJob(waits))
     assert world.is_(waits) is S.QUEUED
 
