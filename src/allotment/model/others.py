@@ -26,7 +26,8 @@ class Others(msgspec.Struct, frozen=True, omit_defaults=True):
     def words(self) -> str:
         """Return how much is in use: `1 GPU, 2 CPU used by others on Slurm`."""
         where = f" on {self.where}" if self.where else ""
-        return f"{show_resources(self.total)} used by others{where}"
+        why = "used by others or not offered" if self.indexes else "used by others"
+        return f"{show_resources(self.total)} {why}{where}"
 
 
 NOBODY = Others()

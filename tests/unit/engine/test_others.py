@@ -126,6 +126,9 @@ def test_devices_that_an_engine_names_are_not_given_to_jobs_of_ours(config: Conf
     if config is COUNTED:  # a cell of eight is not free
         (slot,) = world.job(job).attempts[-1].slots
         assert not {0, 5} & set(slot.devices)
+    seen(world, Others(indexes=(0,), where="Kubernetes"))
+    said = world.state.others[NODE].words()
+    assert said == "1 GPU used by others or not offered on Kubernetes"
     seen(world, Others(indexes=(0, 9)))
     assert world.state.taken[NODE] == {0}, "one that the node does not have"
 
