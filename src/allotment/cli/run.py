@@ -429,7 +429,7 @@ def _secret(name: str, file: str, environ: Mapping[str, str]) -> str:
         ) from None
 
 
-def checkpoint_of(text: str) -> dict[str, str]:
+def checkpoint_of(text: str) -> dict[str, str | int]:
     """Read how a job saves its progress: `signal=USR1,grace=60s`, keys as in a job file."""
     parts = [part.partition("=") for part in text.split(",") if part.strip()]
     for key, equals, value in parts:
@@ -439,4 +439,7 @@ def checkpoint_of(text: str) -> dict[str, str]:
                 "Write it like signal=USR1,grace=60s; keys: signal, grace, dir, every, keep, "
                 "save.",
             )
-    return {key.strip(): value.strip() for key, _, value in parts}
+    found: dict[str, str | int] = {key.strip(): value.strip() for key, _, value in parts}
+    if isinstance(keep := found.get("keep"), str) and keep.isdecimal() and len(keep) < 10:
+        found["keep"] = int(keep)
+    return found

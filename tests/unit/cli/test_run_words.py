@@ -108,5 +108,7 @@ def test_a_secret_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_how_a_job_saves_is_said_as_in_a_job_file() -> None:
     assert checkpoint_of("signal=USR1, grace=60s") == {"signal": "USR1", "grace": "60s"}
     assert checkpoint_of("") == {}
+    assert checkpoint_of("save=weights,keep=3") == {"save": "weights", "keep": 3}
+    assert checkpoint_of("keep=many") == {"keep": "many"}
     with pytest.raises(Failed, match="USR1 is no KEY=VALUE"):
         checkpoint_of("USR1")
