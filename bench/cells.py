@@ -23,8 +23,9 @@ from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.cluster import Device, Node
 from allotment.model.diagnosis import Exit
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId
+from allotment.model.node_runs import runs_of
 from allotment.model.quantity import GIB, Instant, Resources
-from allotment.model.reports import GangReport, Seen
+from allotment.model.reports import GangReport, ImageReport, Seen
 from allotment.model.spec import JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.policies.ordering.fifo import Fifo
@@ -50,6 +51,8 @@ class Case(msgspec.Struct, frozen=True):
     gpus: int
     borrows: bool = False
     """Opportunistic jobs, which are nobody's own."""
+    images: bool = False
+    """They ask for an image that a quarter of the nodes of each rack has."""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -66,10 +69,14 @@ class Measured(msgspec.Struct, frozen=True):
 BORROWED = Case(279, 9, 8, borrows=True), Case(4_000, 16, 8, borrows=True)
 SMALL_8, SMALL_1 = Case(279, 9, 8), Case(279, 9, 1)
 LARGE_8, LARGE_1 = Case(4_000, 16, 8), Case(4_000, 16, 1)
+IN_IMAGE = Case(4_000, 16, 8, images=True)
+IMAGE = "registry.example.org/vision/torch:2.9"
 
 
 def main() -> list[Figure]:
-    done = {case: _alone(case) for case in (SMALL_8, SMALL_1, LARGE_8, LARGE_1, *BORROWED)}
+    done = {
+        case: _alone(case) for case in (SMALL_8, SMALL_1, LARGE_8, LARGE_1, IN_IMAGE, *BORROWED)
+    }
     decision = {case: measured.decision for case, measured in done.items()}
     waits = max(measured.wait for measured in done.values())
     full = max(measured.full_mib for measured in done.values())
@@ -78,6 +85,7 @@ def main() -> list[Figure]:
         _us("279×8 filled with 1-GPU jobs (HiveD 109), p50", decision[SMALL_1], 100),
         _us("4,000×8 filled with 8-GPU gangs (HiveD 1,474), p50", decision[LARGE_8], 250),
         _us("4,000×8 filled with 1-GPU jobs (HiveD 722), p50", decision[LARGE_1], 150),
+        _us("4,000×8, 8-GPU gangs, whose image is on a quarter, p50", decision[IN_IMAGE]),
         _times("  8-GPU gangs: growth", decision[LARGE_8] / decision[SMALL_8]),
         _times("  1-GPU jobs: growth", decision[LARGE_1] / decision[SMALL_1]),
         _us("279×8, opportunistic 8-GPU gangs (HiveD 146), p50", decision[BORROWED[0]]),
@@ -118,10 +126,22 @@ def measure(case: Case) -> Measured:
     _decide(engine)
     start, started = time.perf_counter() - began, _mib()
     gang = _gang(engine, case)
+    if case.images:
+        asking = msgspec.structs.replace(_job(1, 8), tenant="t0", image=IMAGE)
+        engine.command(c.SubmitJob(asking, held=True), ADMIN, NOW)
+        having = (
+            node
+            for node in engine.state.cluster.nodes
+            if node % case.in_rack < case.in_rack // 4
+        )
+        engine.report(ImageReport(IMAGE, runs_of(having)), NOW)
     placed: list[float] = []
     count = case.nodes * 8 // case.gpus
     for tenant in _turns(case):
-        _submit(engine, tenant, _job(1, case.gpus, case.borrows))
+        job = _job(1, case.gpus, case.borrows)
+        if case.images:
+            job = msgspec.structs.replace(job, image=IMAGE)
+        _submit(engine, tenant, job)
         placed.append(_decide(engine))
     assert len(engine.state.cluster.gangs) == count, "all of it is in use"
     full = _mib()

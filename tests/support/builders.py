@@ -107,6 +107,9 @@ class JobBuilder:
     def retry(self, count: int) -> Self:
         return self._with(retry=count)
 
+    def in_image(self, image: str) -> Self:
+        return self._with(image=image)
+
     def not_preemptible(self) -> Self:
         return self._with(preemptible=False)
 

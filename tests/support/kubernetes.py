@@ -291,9 +291,9 @@ class Kubernetes:
         self._start(
             f"{name}-containerd", *inside, BIN / "containerd", "-c", node / "containerd.toml"
         )
-        self.until(lambda: self._ctr(name, "version") is not None, f"containerd of {name}")
+        self.until(lambda: self.ctr(name, "version") is not None, f"containerd of {name}")
         for image in ("pause", "busybox"):
-            self._ctr(name, "images", "import", str(_image(image)))
+            self.ctr(name, "images", "import", str(_image(image)))
         port = next(self._ports)
         settings = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -416,7 +416,8 @@ class Kubernetes:
     def _group(self, node: str) -> str:
         return f"{self._mark}-{node}"
 
-    def _ctr(self, node: str, *words: str) -> str | None:
+    def ctr(self, node: str, *words: str) -> str | None:
+        """Ask the containerd of a node; return what it says, None where it refuses."""
         done = subprocess.run(
             [BIN / "ctr", "-a", self.folder / node / "c.sock", "-n", "k8s.io", *words],
             capture_output=True, text=True, check=False,
@@ -501,9 +502,9 @@ class Kubernetes:
             self._end(f"{name}-kubelet")
         for name in self.nodes:
             for ids in ("tasks", "containers"):
-                for id_ in (self._ctr(name, ids, "ls", "-q") or "").split():
+                for id_ in (self.ctr(name, ids, "ls", "-q") or "").split():
                     end = ("tasks", "rm", "-f") if ids == "tasks" else ("containers", "rm")
-                    self._ctr(name, *end, id_)
+                    self.ctr(name, *end, id_)
             self._end(f"{name}-containerd")
             self._end(f"{name}-mounts")
             for group in _hierarchies():

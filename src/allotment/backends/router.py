@@ -27,6 +27,7 @@ from allotment.service.ports import (
     Enterable,
     Finds,
     GangLaunch,
+    KnowsImages,
     Limit,
     Limited,
     LogChunk,
@@ -177,6 +178,14 @@ class Router:
             if isinstance(engine, Finds)
             for nodes in engine.found_nodes().values()
         }
+
+    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
+        found: dict[str, frozenset[NodeId]] = {}
+        for engine in self._engines.values():
+            if isinstance(engine, KnowsImages):
+                for image, nodes in engine.nodes_with(images).items():
+                    found[image] = found[image] | nodes if found.get(image) else nodes
+        return found
 
     def found_reservations(self) -> Mapping[str, Sequence[FoundReservation] | None]:
         return {

@@ -139,6 +139,10 @@ def _others_seen(state: State, record: e.Record, event: e.OthersSeen) -> None:
     set_others(state, event.node, event.use)
 
 
+def _image_seen(state: State, record: e.Record, event: e.ImageSeen) -> None:
+    state.images.note(event.image, event.nodes)
+
+
 def _reservation_set(state: State, record: e.Record, event: e.ReservationSet) -> None:
     state.reservations[event.reservation.name] = event.reservation
     state.timers.arm_reservation(event.reservation.moved(-state.wall_ms))
@@ -329,6 +333,7 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
             placed_at=record.at,
             port=event.port,
             quota=event.quota,
+            with_image=event.with_image,
         )
     )
     state.cluster.add(state.gang(job, waited))
@@ -681,6 +686,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.HealthChanged: _health_changed,
     e.ClockStepped: _clock_stepped,
     e.OthersSeen: _others_seen,
+    e.ImageSeen: _image_seen,
     e.ReservationSet: _reservation_set,
     e.ReservationEnded: _reservation_ended,
     e.DatasetCreated: _dataset_created,

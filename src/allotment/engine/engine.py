@@ -19,6 +19,7 @@ from allotment.engine.clockwork import due
 from allotment.engine.decide import date_came, decide
 from allotment.engine.gains import GRACE, measured, shrinking
 from allotment.engine.health import Watch, suspicions
+from allotment.engine.held_images import images_heard, nodes_with_image, where_its_image_is
 from allotment.engine.others import others_heard
 from allotment.engine.packing import compared, packed, with_partings
 from allotment.engine.ports_pool import nobody_else
@@ -41,6 +42,7 @@ from allotment.model.reports import (
     AnyReport,
     CheckpointReport,
     GangReport,
+    ImageReport,
     NodeReport,
     OthersReport,
     PaceReport,
@@ -93,6 +95,8 @@ class Engine:
                 self._emit(node_heard(self.state, report), SYSTEM, now)
             case OthersReport():
                 self._emit(others_heard(self.state, report), SYSTEM, now)
+            case ImageReport():
+                self._emit(images_heard(self.state, report), SYSTEM, now)
             case HealthReport():
                 self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
             case CheckpointReport():
@@ -145,7 +149,7 @@ class Engine:
             return False
         self._displaced_at = now if displaces else self._displaced_at
         refused, made, freed = self.refusals, 0, False
-        for number, decision in enumerate(proposals(cluster, at)):
+        for number, decision in enumerate(self._proposals(at)):
             if refusal(cluster, decision, at):
                 self.refusals += 1
                 cluster.memos.blocked.clear()
@@ -170,6 +174,15 @@ class Engine:
         cluster.seen_version = seen[1] if freed else cluster.ledger.version
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
+
+    def _proposals(self, at: Instant) -> Iterator[Decision]:
+        """Yield what the core proposes, and of nodes alike those with the jobs' images."""
+        state = self.state
+        for decision in proposals(state.cluster, at):
+            if state.images.nodes and isinstance(decision, Place):
+                yield where_its_image_is(state, decision, at)
+            else:
+                yield decision
 
     def archive(self, now: Instant, keep: int | None = None) -> list[JobId]:
         """Let the oldest finished jobs beyond the limit leave memory; say which.
@@ -207,6 +220,7 @@ class Engine:
             placement.entitlement,
             ports.find(port_count(job.spec), self._port_is_free) if ports.free else 0,
             placement.quota,
+            nodes_with_image(self.state, placement) if self.state.images.nodes else 0,
         )
 
     def _change(

@@ -91,6 +91,8 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     """What the move that led to it was found to have gained."""
     packing: Packing | None = None
     """How it runs beside the gang that has its devices, where it does while suspended."""
+    with_image: int = 0
+    """How many of its nodes were known to have its image when it was placed."""
 
     @property
     def staying(self) -> int:

@@ -22,6 +22,7 @@ from allotment.core.reservations import Reservations
 from allotment.engine.budgets import Budgets
 from allotment.engine.foretelling import Foretelling
 from allotment.engine.gauges import gauge_of
+from allotment.engine.image_book import ImageBook
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
@@ -38,6 +39,7 @@ from allotment.model.health import WHOLE, Condition, HardwareHealth, Part
 from allotment.model.ids import JobId, NodeId, Seq
 from allotment.model.ledger import Entitlement, Quota, Slot
 from allotment.model.lifecycle import QUEUED, JobState
+from allotment.model.node_runs import NodeRuns
 from allotment.model.others import Others
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NOTHING, Instant, Millis, Resources, WallTime
@@ -96,6 +98,8 @@ class Image(msgspec.Struct, omit_defaults=True):
     """What a node that comes is numbered; older versions went by the configuration."""
     datasets: list[Dataset] = []
     sweeps: list[SweepRecord] = []
+    images: dict[str, NodeRuns] = {}
+    """Which nodes have the images that jobs ask for."""
 
 
 class ArrayLine:
@@ -138,6 +142,7 @@ class State:
         """What others use of nodes beside Allotment, where they do."""
         self.taken: dict[NodeId, frozenset[int]] = {}
         """Which of their devices are counted as used by these; `WHOLE` for all of a node."""
+        self.images = ImageBook()
         self.doubts: dict[Part, Condition] = {}
         """Parts that something is said against, and that are used as before."""
         self.suspicions = Suspicions()
@@ -332,6 +337,7 @@ class State:
             next_node=self.next_node,
             datasets=[self.datasets[key] for key in sorted(self.datasets)],
             sweeps=list(self.sweeps.values()),
+            images=self.images.nodes,
         )
 
     @classmethod
@@ -360,6 +366,7 @@ class State:
         state.configure(image.config)
         for job in image.jobs:
             state.index(job)
+        state.images.nodes = image.images
         state.budgets.restore(image.accounts, state.cluster, state.at)
         if state.cluster.claimants is not None:
             state.cluster.claimants.recall(image.spent, state.at)
@@ -652,6 +659,7 @@ class State:
         """Count a job that comes, 1, or is over, -1."""
         self.unfinished[job.owner.user] += change
         self.unfinished_of[job.spec.tenant] += change
+        self.images.count(job.spec.image, change)
 
     def index(self, job: JobRecord) -> None:
         """Enter one job of a snapshot in the indexes."""

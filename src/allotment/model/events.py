@@ -15,6 +15,7 @@ from allotment.model.gains import Gain
 from allotment.model.health import HardwareHealth, Source
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId, Seq, TaskIndex
 from allotment.model.ledger import Beside, Entitlement, Quota, Slot
+from allotment.model.node_runs import NodeRuns
 from allotment.model.others import Others
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import Reason, StopCause
@@ -149,6 +150,15 @@ class OthersSeen(Event, frozen=True):
     node: NodeId
     use: Others
     """All that they use from now on."""
+
+
+class ImageSeen(Event, frozen=True):
+    """Which nodes have an image changed, that jobs ask for: they are preferred among equals."""
+
+    image: str
+    """As jobs have it."""
+    nodes: NodeRuns = ()
+    """All that have it from now on."""
 
 
 class ReservationSet(Event, frozen=True, tag="WindowSet"):
@@ -330,6 +340,8 @@ class AttemptPlaced(AttemptEvent, frozen=True):
     port: int = 0
     """The first of the attempt's ports; MASTER_PORT, then those the roles asked for."""
     quota: Quota = ()
+    with_image: int = 0
+    """How many of its nodes were known to have its image."""
 
 
 class BarrierOpened(AttemptEvent, frozen=True):
@@ -660,6 +672,7 @@ AnyEvent = (
     | OutputsSaved
     | ClockStepped
     | OthersSeen
+    | ImageSeen
     | NodesFound
     | DatasetCreated
     | DatasetVersionClosed

@@ -8,6 +8,7 @@ from allotment.model.diagnosis import Diagnosis, Exit, GpuUse
 from allotment.model.events import Phase
 from allotment.model.health import HealthReport
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
+from allotment.model.node_runs import NodeRuns
 from allotment.model.others import Others
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
@@ -80,6 +81,13 @@ class OthersReport(msgspec.Struct, frozen=True, omit_defaults=True):
     use: Others
 
 
+class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which nodes have an image now. Told when that changes; telling it again says nothing."""
+
+    image: str
+    nodes: NodeRuns
+
+
 class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job said that it saved a checkpoint."""
 
@@ -147,6 +155,7 @@ AnyReport = (
     | GangReport
     | NodeReport
     | OthersReport
+    | ImageReport
     | CheckpointReport
     | HealthReport
     | PaceReport

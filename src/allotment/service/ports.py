@@ -450,6 +450,18 @@ class Finds(Protocol):
 
 
 @runtime_checkable
+class KnowsImages(Protocol):
+    """An ability of some backends: tell which nodes have an image already."""
+
+    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
+        """Return the nodes that are known to have images, named as jobs name them.
+
+        Cheap: it is answered from what was heard, with the same sets while nothing changes.
+        """
+        ...
+
+
+@runtime_checkable
 class Reserves(Protocol):
     """An ability of some backends: tell of reservations that are made in their engines."""
 

@@ -60,7 +60,9 @@ def _exit(ended: Exit | None) -> Exit | None:
     return replace(ended, platform_error=HIDDEN)
 
 
-def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: C901, PLR0911 - one line an event
+def event_for_others(  # noqa: C901, PLR0911, PLR0912 - one line an event
+    event: e.AnyEvent,
+) -> e.AnyEvent:
     """Return what every user may know of an event; the same event where that is all."""
     match event:
         case e.JobSubmitted():
@@ -69,6 +71,8 @@ def event_for_others(event: e.AnyEvent) -> e.AnyEvent:  # noqa: C901, PLR0911 - 
             return replace(event, spec=spec_for_others(event.spec))
         case e.DatasetCreated() | e.DatasetEvent():
             return _data_for_others(event)
+        case e.ImageSeen():
+            return replace(event, image=HIDDEN)
         case e.SweepSubmitted():
             return replace(event, sweep=Sweep(()))
         case e.TrialProposed():

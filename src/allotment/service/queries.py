@@ -171,6 +171,7 @@ def _attempt_view(
         gain=stop.gain if stop else None,
         gained=attempt.gained,
         packing=attempt.packing,
+        with_image=attempt.with_image,
     )
 
 

@@ -112,6 +112,8 @@ class AttemptView(msgspec.Struct, frozen=True):
     """What it was found to have gained by coming to its place, in steps an hour."""
     packing: Packing | None = None
     """How it runs beside the gang that has its devices, where it does while suspended."""
+    with_image: int = 0
+    """On how many of its nodes its image was known to be when it was placed there."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True):

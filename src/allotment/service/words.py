@@ -8,6 +8,7 @@ from allotment.model.cluster import Node
 from allotment.model.diagnosis import GpuUse
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
+from allotment.model.node_runs import size_of
 from allotment.model.others import NOBODY
 from allotment.model.quantity import Instant, show_bytes, show_millis
 from allotment.model.reasons import StopCause
@@ -79,6 +80,8 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             if use == NOBODY:
                 return f"node {name}: nothing is used by others any more"
             return f"node {name}: {use.words()}"
+        case e.ImageSeen(image, nodes):
+            return f"image {image} is on {size_of(nodes):,} node(s)"
         case e.ClockStepped(by_ms):
             return (
                 f"the machine's clock was set {clock_step(by_ms)}: dates follow it from now "
@@ -148,8 +151,10 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
         case e.JobArchived():
             return "archived"
         case e.AttemptPlaced(_, attempt, slots, entitlement):
-            where = ", ".join(dict.fromkeys(_name(nodes, slot.node) for slot in slots))
-            return f"attempt {attempt} placed on {where} ({entitlement.value})"
+            names = dict.fromkeys(_name(nodes, slot.node) for slot in slots)
+            there = with_image_words(event.with_image, len(names))
+            where = ", ".join(names)
+            return f"attempt {attempt} placed on {where} ({entitlement.value}){there}"
         case e.BarrierOpened():
             return "every task is ready: start"
         case e.AttemptStarted():
@@ -220,6 +225,13 @@ def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
             return f"task {index} ended: {how}"
         case e.TaskMeasured(_, _, index, gpu):
             return f"task {index} had {gpu_words(gpu)}, by its engine's accounts"
+
+
+def with_image_words(with_image: int, nodes: int) -> str:
+    """Return which nodes had a job's image: `, where its image is already`; '' for none."""
+    if with_image in (0, nodes):
+        return ", where its image is already" if with_image else ""
+    return f"; {with_image} of {nodes} nodes have its image already"
 
 
 def gpu_words(gpu: GpuUse) -> str:

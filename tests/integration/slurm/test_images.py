@@ -17,6 +17,7 @@ import pytest
 from tests.integration.slurm.test_own_disks import a_folder as a_folder_of
 from tests.support.cluster import RealCluster, until
 from tests.support.on_pilots import Piloted, runners
+from tests.support.on_slurm import shell
 from tests.support.registry import (
     PASSWORD,
     USERS,
@@ -125,6 +126,33 @@ def scripted() -> Iterator[Scripted]:
 def on_each(**more: Any) -> dict[str, Any]:
     """Describe a gang of a task on each of the two nodes."""
     return {"count": 2, "resources": {"gpu": 4}, **more}
+
+
+def test_a_job_goes_to_the_node_that_has_its_image(
+    cluster: OnNodes, registry: Registry
+) -> None:
+    registry.push("there", [busybox(), layer(a_file("srv/note", "there\n"))])
+    image, one = f"{registry.host}/there:1", {"resources": {"gpu": 1}}
+    filling = cluster.submit(shell("sleep 1000", tenant="ann", resources={"gpu": 4}))
+    cluster.wait_for(filling, "running")
+    (first,) = nodes_of(cluster, filling)
+    fetched = cluster.submitted(image, "cat /srv/note", "ann", **one)
+    cluster.wait_for(fetched, "succeeded")
+    (second,) = nodes_of(cluster, fetched)
+    assert second != first
+    cluster.allot("cancel", str(filling))
+    cluster.wait_for(filling, "cancelled")
+    again = cluster.submitted(image, "cat /srv/note", "ann", **one)
+    cluster.wait_for(again, "succeeded")
+    assert nodes_of(cluster, again) == {second}
+    assert cluster.job(again)["attempts"][-1]["with_image"] == 1
+    plain = cluster.submit(shell("true", tenant="ann"))
+    cluster.wait_for(plain, "succeeded")
+    assert nodes_of(cluster, plain) == {first}
+
+
+def nodes_of(cluster: OnNodes, job: int) -> set[str]:
+    return {task["node"] for task in cluster.job(job)["attempts"][-1]["tasks"]}
 
 
 def test_a_gang_runs_in_its_image_on_both_nodes(cluster: OnNodes, registry: Registry) -> None:

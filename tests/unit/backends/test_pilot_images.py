@@ -17,9 +17,9 @@ from allotment.backends.router import Router
 from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, Rejected
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
-from allotment.model.quantity import Resources
+from allotment.model.quantity import Instant, Resources
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.image_view import ImageLayer, ImageView
+from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import Binding, GangLaunch, ImageWish, Report, TaskLaunch
 from tests.unit.backends.test_router_images import Keeps
 
@@ -188,3 +188,65 @@ def test_what_the_services_own_store_has_is_not_on_the_nodes(tmp_path: Path) -> 
     view = asyncio.run(engine.images().inspect(ImageWish(EXACT, "ann", "/home/ann")))
     assert (view.is_here, view.to_fetch) == (False, 5)
     assert "1 of 1 layers" in view.plan()
+
+
+# ── which nodes have an image ───────────────────────────────────────────────────────────
+
+
+def a_row(image: str) -> ImageRow:
+    return ImageRow(image, image.partition("@")[2], 1, 1, Instant(0), in_use=False)
+
+
+class Storing(Runner):
+    """A runner whose node keeps images."""
+
+    def __init__(self, node: str, *images: str) -> None:
+        super().__init__(node)
+        self.images = images
+
+    async def call(self, op: m.Op, kind: object = None) -> object:
+        if isinstance(op, im.ListImages) and self.is_up:
+            return im.ImagesTold(tuple(map(a_row, self.images)))
+        return await super().call(op, kind)
+
+
+def test_nodes_say_which_images_they_keep_when_they_come_and_when_one_came(
+    tmp_path: Path,
+) -> None:
+    first, second = Storing("n0", EXACT), Storing("n1")
+    engine = Held(tmp_path, first, second)
+
+    def there() -> frozenset[NodeId]:
+        return engine.nodes_with((EXACT, "other:1"))[EXACT]
+
+    async def story() -> None:
+        assert there() == frozenset()
+        engine.images().unsure.update(("n0", "n1"))
+        await engine.images().look_again()
+        assert there() == {NodeId(0)}
+        await engine.launch(a_gang())
+        second.images = (EXACT,)
+        await engine.images().look_again()
+        assert there() == {NodeId(0)}
+        engine._hear(engine._holds["n1"], TaskReport(OTHER, Seen.RUNNING, 1))
+        await engine.images().look_again()
+        assert there() == {NodeId(0), NodeId(1)}
+        await engine.images().remove(EXACT)
+        first.images = ()
+        second.is_up = False
+        await engine.images().look_again()
+        assert there() == {NodeId(1)}  # what it said last
+
+    asyncio.run(story())
+
+
+def test_a_tag_says_nothing_of_what_a_node_keeps(tmp_path: Path) -> None:
+    engine = Held(tmp_path, Storing("n0", EXACT))
+
+    async def story() -> None:
+        engine.images().unsure.add("n0")
+        await engine.images().look_again()
+        elsewhere = EXACT.replace("h/", "other/")
+        assert not any(engine.nodes_with(("h/bb:1", elsewhere, "NO name")).values())
+
+    asyncio.run(story())

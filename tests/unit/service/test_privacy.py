@@ -9,7 +9,7 @@ from allotment.model import events as e
 from allotment.model.datasets import DataKind, Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.events import Outcome
-from allotment.model.ids import AttemptNo, JobId, TaskIndex
+from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex
 from allotment.model.quantity import Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.spec import Checkpoint, JobSpec, TaskRole
@@ -51,6 +51,7 @@ EVENTS = [
     e.CheckpointKept(JOB, "hush", 3, "hush", "hush"),
     e.CheckpointRestored(JOB, NO, "hush", 3, 500, "hush"),
     e.OutputsSaved(JOB, "hush", "hush"),
+    e.ImageSeen("hush", ((NodeId(1), NodeId(3)),)),
     e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
     e.TrialProposed(JOB, (("hush", "hush"),)),
 ]
@@ -104,7 +105,7 @@ LEFT_OUT = {
     "TaskEnded.diagnosis", "SweepSubmitted.sweep", "OutputsSaved.dataset",
     "OutputsSaved.trouble", "TrialProposed.params", "CheckpointKept.path",
     "CheckpointKept.dataset", "CheckpointKept.trouble", "CheckpointRestored.path",
-    "CheckpointRestored.dataset",
+    "CheckpointRestored.dataset", "ImageSeen.image",
     *(
         f"{kind}.{part}"
         for kind, parts in {

@@ -4,7 +4,8 @@ import msgspec
 
 from allotment.engine.state import State
 from allotment.model import events as e
-from allotment.model.ids import AttemptNo, JobId
+from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import HOUR, MINUTE, Instant
 from allotment.model.tenancy import Queue
 from allotment.service.words import in_words
@@ -40,3 +41,20 @@ def test_who_loses_the_guarantee_is_told_by_what_right() -> None:
         f"job {guaranteed} of queue guaranteed"
     )
     assert told(99) == "borrows now: its guarantee goes to job 99 of its tenant"
+
+
+def test_where_an_image_is_already_is_told() -> None:
+    world = World(a_config(a_tenant("vision", 16), nodes=2))
+    slots = (Slot(NodeId(0)), Slot(NodeId(1)))
+
+    def told(with_image: int) -> str:
+        event = e.AttemptPlaced(
+            JobId(1), AttemptNo(1), slots, Entitlement.GUARANTEED, with_image=with_image
+        )
+        return in_words(event, NOW, world.state)
+
+    assert told(0) == "attempt 1 placed on n0, n1 (guaranteed)"
+    assert told(1).endswith("(guaranteed); 1 of 2 nodes have its image already")
+    assert told(2).endswith("(guaranteed), where its image is already")
+    seen = e.ImageSeen("torch:1", ((NodeId(0), NodeId(2)), (NodeId(5), NodeId(5))))
+    assert in_words(seen, NOW, world.state) == "image torch:1 is on 4 node(s)"

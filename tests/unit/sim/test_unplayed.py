@@ -1,7 +1,8 @@
 """What a replay does not play is counted and told."""
 
 from allotment.model import events as e
-from allotment.model.ids import NodeId
+from allotment.model.ids import AttemptNo, JobId, NodeId
+from allotment.model.ledger import Entitlement
 from allotment.model.others import NOBODY, Others
 from allotment.sim.unplayed import Unplayed
 
@@ -15,3 +16,12 @@ def test_nodes_of_which_others_used_a_part_are_counted_once_each() -> None:
         "free."
     ]
     assert not list(Unplayed().words())
+
+
+def test_starts_that_went_by_an_image_are_counted() -> None:
+    found, lent = Unplayed(), Entitlement.OPPORTUNISTIC
+    for with_image in (0, 1, 2):
+        at = e.AttemptPlaced(JobId(1), AttemptNo(1), (), lent, with_image=with_image)
+        found.feed(0, at)
+    (said,) = found.words()
+    assert said.startswith("Starts on nodes that had the job's image: 2.")

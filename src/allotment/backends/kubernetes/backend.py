@@ -37,7 +37,7 @@ from allotment.backends.kubernetes.tasks import Tasks
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup
 from allotment.model.errors import BackendError
-from allotment.model.ids import JobId, TaskKey
+from allotment.model.ids import JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
@@ -261,6 +261,9 @@ class KubernetesBackend:
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {"": self._node_news.found}
+
+    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
+        return self._cluster.images.nodes_with(images, self._nodes())
 
     def silence(self, node: str) -> Silence | None:
         away = self._contact

@@ -12,6 +12,7 @@ import structlog
 
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import telling
+from allotment.backends.kubernetes.held_images import HeldImages
 from allotment.backends.kubernetes.inventory import Held, Inventory, Keeping
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.request import SERVICE
@@ -62,6 +63,8 @@ class Cluster:
         self._on_pod, self._on_nodes = on_pod, on_nodes
         self._on_foreign, self._on_list = on_foreign, on_list
         self.nodes: dict[str, KubeNode] = {}
+        self.images = HeldImages()
+        """Which of them have which images."""
         self.news = News()
         self.version = 0
         """Another one whenever nodes changed."""
@@ -222,6 +225,8 @@ class Cluster:
             for name, node in self.nodes.items()
             if name in before and is_news(before[name], node)
         )
+        for name in before.keys() | self.nodes.keys():
+            self._note_images(name, before.get(name), self.nodes.get(name))
         self.nodes_known = True
         self.version += 1
         self._on_nodes()
@@ -229,6 +234,7 @@ class Cluster:
     def _node(self, node: KubeNode, is_gone: bool) -> None:
         name = node.metadata.name
         before = self.nodes.pop(name, None)
+        self._note_images(name, before, None if is_gone else node)
         if not is_gone:
             self.nodes[name] = node
             if before is not None and not is_news(before, node):
@@ -237,7 +243,14 @@ class Cluster:
         self.version += 1
         self._on_nodes()
 
+    def _note_images(self, name: str, before: KubeNode | None, now: KubeNode | None) -> None:
+        had = before.status.image_names if before is not None else ()
+        has = now.status.image_names if now is not None else ()
+        if had != has:
+            self.images.note(name, had, has)
+
 
 def is_news(before: KubeNode, now: KubeNode) -> bool:
     """Whether anything of a node changed that bears on what may run there."""
-    return (before.spec, before.status, telling(before)) != (now.spec, now.status, telling(now))
+    was, is_ = before.status.but_images, now.status.but_images
+    return (before.spec, was, telling(before)) != (now.spec, is_, telling(now))

@@ -4,9 +4,11 @@ An object of anybody's may have odd values in them, and a newer server more fiel
 read by itself, and one that cannot be read is passed over, alone.
 """
 
+import sys
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
+from itertools import islice
 from typing import TypeVar
 
 import msgspec
@@ -238,6 +240,16 @@ class NodeInfo(Object, frozen=True):
     kubelet_version: str = ""
 
 
+class HeldImage(Object, frozen=True):
+    """An image that a node has, by all its names."""
+
+    names: tuple[str, ...] | None = None
+
+
+MOST_NAMES = 256
+"""Of images of one node that are kept."""
+
+
 class NodeStatus(Object, frozen=True):
     """How a node is."""
 
@@ -245,6 +257,21 @@ class NodeStatus(Object, frozen=True):
     conditions: tuple[Condition, ...] | None = None
     addresses: tuple[Address, ...] | None = None
     node_info: NodeInfo = NodeInfo()
+    images: tuple[HeldImage, ...] | None = None
+    """As it is read only: a thousand nodes have the same names, which are kept once."""
+    image_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.images:
+            names = (name for image in self.images for name in image.names or ())
+            kept = tuple(map(sys.intern, islice(names, MOST_NAMES)))
+            msgspec.structs.force_setattr(self, "image_names", kept)
+            msgspec.structs.force_setattr(self, "images", None)
+
+    @property
+    def but_images(self) -> tuple[object, ...]:
+        """All of it that bears on what may run there."""
+        return self.allocatable, self.conditions, self.addresses, self.node_info
 
 
 class KubeNode(Thing, frozen=True):

@@ -148,6 +148,7 @@ class PilotBackend:
         self._told: dict[NodeId, NodeReport] = {}
         self._door = Door(self._root, self._admit, self._meet)
         self._stepping: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._gres = ""
 
     # ── life ────────────────────────────────────────────────────────────────────────────
@@ -182,6 +183,8 @@ class PilotBackend:
         for hold in self._holds.values():
             self._tell(hold)  # Nothing is to be placed where nothing is held yet.
         self._stepping = asyncio.create_task(forever(self._step, STEP_EVERY_S, "held nodes"))
+        looking = forever(self._images.look_again, STEP_EVERY_S, "images of nodes")
+        self._looking = asyncio.create_task(looking)
 
     def _match_nodes(self) -> None:
         """Have a hold for each node of the configuration, and none that is of no use."""
@@ -199,6 +202,7 @@ class PilotBackend:
             hold.needs_walls = hold.node.id in divided
             if not hold.is_configured and hold.is_free:
                 del self._holds[name]
+        self._images.keep_only(self._holds)
 
     def _find_jobs(self) -> None:
         """Note which jobs have folders on which nodes."""
@@ -207,9 +211,10 @@ class PilotBackend:
                 self._jobs.setdefault(int(path.name), set()).add(path.parts[-3])
 
     async def close(self) -> None:
-        if self._stepping is not None:
-            self._stepping.cancel()
-            await asyncio.gather(self._stepping, return_exceptions=True)
+        loops = [loop for loop in (self._stepping, self._looking) if loop is not None]
+        for loop in loops:
+            loop.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
         idle = [self._let_go(hold) for hold in self._holds.values() if not hold.live]
         await asyncio.gather(*idle, return_exceptions=True)
         if self._disks is not None:
@@ -248,6 +253,7 @@ class PilotBackend:
             with contextlib.suppress(BackendError):
                 await self._catch_up(hold, link)
                 await self._settle_files(hold, link)
+            self._images.unsure.add(hello.node)
             self._tell(hold)
             await listening
         finally:
@@ -286,8 +292,9 @@ class PilotBackend:
         if where is None or where.node.name != hold.node.name:
             return  # A runner knows nothing of other nodes' tasks.
         report = asking.possible(report)
-        if report.seen is not Seen.UNKNOWN:
+        if report.seen is not Seen.UNKNOWN and report.key in hold.coming:
             hold.coming.discard(report.key)
+            self._images.unsure.add(hold.node.name)
         with contextlib.suppress(OSError):
             hold.book.hear(report)
         if report.seen is Seen.ENDED:
@@ -716,6 +723,13 @@ class PilotBackend:
 
     def images(self) -> NodeImages:
         return self._images
+
+    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
+        ids = {name: hold.node.id for name, hold in self._holds.items() if hold.is_configured}
+        return {
+            image: frozenset(ids[name] for name in names if name in ids)
+            for image, names in self._images.nodes_with(images).items()
+        }
 
     # ── use ─────────────────────────────────────────────────────────────────────────────
 

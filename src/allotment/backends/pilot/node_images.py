@@ -5,12 +5,13 @@ are read where the users' homes are, and go to a node with what is to be started
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
 from allotment.backends.local.images.images import Images
-from allotment.backends.local.images.reference import parse
+from allotment.backends.local.images.reference import BadReference, parse
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.backends.pilot import image_messages as im
 from allotment.backends.pilot.asking import MOST
@@ -25,6 +26,10 @@ from allotment.service.ports import GangLaunch, ImageWish
 MOST_WORDS = 500
 MOST_ROWS = 10_000
 """Of what one node says that it has."""
+MOST_KEPT = 512
+"""Of which it is known that a node has them, those used last."""
+LOOK_S = 5.0
+"""How long a node may take to say what it has, where nobody waits for it."""
 NOBODY = "No node is held now, and each keeps its own images."
 WHEN_HELD = "A node is held while jobs run there; it fetches what they need by itself."
 
@@ -35,6 +40,12 @@ class NodeImages:
     def __init__(self, images: Images | None, links: Callable[[], Sequence[Link]]) -> None:
         self._images = images
         self._links = links
+        self.unsure: set[str] = set()
+        """Nodes that may keep other images than they said last."""
+        self._kept: dict[str, frozenset[str]] = {}
+        """What nodes said last that they keep, by their names: exact names of images."""
+        self._having: dict[str, frozenset[str]] = {}
+        """The nodes that keep an image that was asked for, until one says something new."""
 
     @property
     def room(self) -> int:
@@ -113,6 +124,49 @@ class NodeImages:
         if all(each.code for each in told):
             _check(told[0])
 
+    async def look_again(self) -> None:
+        """Have the nodes say what they keep that may keep something else, all at once."""
+        unsure, self.unsure = self.unsure, set()
+        links = [link for link in self._links() if link.hello.node in unsure]
+        await asyncio.gather(*map(self._look, links if self._images is not None else ()))
+
+    async def _look(self, link: Link) -> None:
+        """Have a node say what it keeps. What it said before holds where it does not answer."""
+        try:
+            async with asyncio.timeout(LOOK_S):
+                told: im.ImagesTold = await link.call(im.ListImages(None), im.ImagesTold)
+        except (BackendError, TimeoutError):
+            return
+        if told.code:
+            return
+        newest = sorted(filter(_can_be, told.rows[:MOST_ROWS]), key=lambda row: -row.used_at)
+        kept = frozenset(name for row in newest[:MOST_KEPT] if (name := _exact(row)))
+        if kept != self._kept.get(link.hello.node):
+            self._kept[link.hello.node] = kept
+            self._having.clear()
+
+    def keep_only(self, nodes: Collection[str]) -> None:
+        """Forget what nodes said that are there no longer."""
+        for node in self._kept.keys() - set(nodes):
+            del self._kept[node]
+            self._having.clear()
+
+    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[str]]:
+        """Name the nodes that keep some images."""
+        if len(self._having) > MOST_ROWS:
+            self._having.clear()
+        for image in images:
+            if image not in self._having:
+                self._having[image] = self._keeping(image)
+        return {image: self._having[image] for image in images}
+
+    def _keeping(self, image: str) -> frozenset[str]:
+        try:
+            exact = parse(image).exact
+        except BadReference:
+            return frozenset()
+        return frozenset(node for node, kept in self._kept.items() if exact in kept)
+
     def _asking(self) -> Images:
         if self._images is None:
             why = "Images need a service that is root's; this one is not."
@@ -130,6 +184,8 @@ class NodeImages:
         answers = await asyncio.gather(
             *(link.call(op, im.ImagesTold) for link in links), return_exceptions=True
         )
+        if not isinstance(op, im.ListImages):
+            self.unsure.update(link.hello.node for link in links)
         told = [each for each in answers if isinstance(each, im.ImagesTold)]
         for each in answers:
             if not isinstance(each, im.ImagesTold | BackendError):
@@ -197,6 +253,14 @@ def _both(one: ImageRow, other: ImageRow) -> ImageRow:
         used_at=max(one.used_at, other.used_at),
         in_use=one.in_use or other.in_use,
     )
+
+
+def _exact(row: ImageRow) -> str:
+    """Return the name of an image by its bytes and where they are from; '' where it is none."""
+    try:
+        return sys.intern(parse(row.image).at(row.digest).exact)
+    except BadReference:
+        return ""
 
 
 def _check(told: im.ImagesTold) -> None:

@@ -1,0 +1,97 @@
+"""Engines are asked for the images of jobs, and what they say is told in good time."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from allotment.model.ids import NodeId
+from allotment.model.quantity import Instant
+from allotment.service.held_images import AGAIN_MS, HeldImages
+from allotment.service.ports import Backend
+from tests.support.builders import a_config, a_job, a_tenant
+from tests.support.world import World
+
+IMAGE = "torch:1"
+
+
+class Engine:
+    """Says which nodes have images."""
+
+    def __init__(self) -> None:
+        self.asked: list[Sequence[str]] = []
+        self.there: dict[str, frozenset[NodeId]] = {}
+
+    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
+        self.asked.append(tuple(images))
+        return self.there
+
+    def has(self, *nodes: int) -> None:
+        self.there[IMAGE] = frozenset(map(NodeId, nodes))
+
+
+class Story:
+    """A service that watches one engine."""
+
+    def __init__(self) -> None:
+        self.world = World(a_config(a_tenant("vision", 16), nodes=3))
+        self.engine = Engine()
+        self.watch = HeldImages(self.world.state, cast("Backend", self.engine), self.world.tell)
+
+    @property
+    def known(self) -> object:
+        return self.world.state.images.nodes.get(IMAGE)
+
+    def look(self, after_ms: int = 0) -> None:
+        self.world.now = Instant(self.world.now + after_ms)
+        self.watch.look(self.world.now)
+
+
+def test_a_new_image_is_looked_for_before_its_job_is_placed() -> None:
+    story = Story()
+    story.engine.has(2)
+    story.watch.look_for_new(story.world.now)
+    assert not story.engine.asked
+    job = story.world.submit(a_job().in_image(IMAGE).gpus(1))
+    for _ in range(3):
+        story.watch.look_for_new(story.world.now)
+    assert story.engine.asked == [(IMAGE,)]
+    story.world.cycle()
+    assert {slot.node for slot in story.world.job(job).attempts[-1].slots} == {2}
+
+
+def test_changes_are_told_but_not_each_of_many() -> None:
+    story = Story()
+    story.world.submit(a_job().in_image(IMAGE))
+    story.engine.has(0)
+    story.look()
+    assert story.known == ((0, 0),)
+    story.engine.has(0, 1)
+    story.look(1)
+    story.engine.has(0, 1, 2)
+    story.look(AGAIN_MS - 2)
+    assert story.known == ((0, 0),)
+    story.look(1)
+    assert story.known == ((0, 2),)
+    before = story.world.state.seq
+    story.look(AGAIN_MS)
+    assert story.world.state.seq == before
+
+
+def test_what_was_forgotten_is_told_again() -> None:
+    story = Story()
+    for node in (1, 2):
+        story.engine.has(node)
+        job = story.world.submit(a_job().in_image(IMAGE).gpus(1))
+        story.watch.look_for_new(story.world.now)
+        assert story.known == ((node, node),)
+        story.world.cycle()
+        story.world.runs(job)
+        story.world.ends(job)
+        assert story.known is None
+
+
+def test_an_engine_that_cannot_tell_is_not_asked() -> None:
+    world = World(a_config(a_tenant("vision", 8)))
+    watch = HeldImages(world.state, cast("Backend", object()), world.tell)
+    world.submit(a_job().in_image(IMAGE))
+    watch.look_for_new(world.now)
+    assert not world.state.images.nodes
