@@ -123,9 +123,10 @@ def test_a_pilot_that_is_cancelled_takes_its_tasks_with_it(cluster: Piloted) -> 
 
 
 def test_a_command_runs_inside_a_task_on_its_node(cluster: Piloted) -> None:
-    job = cluster.submit(shell("export INSIDE=yes; exec sleep 1000", resources={"gpu": 1}))
+    mark = f"sleep 1500.{os.getpid()}"
+    job = cluster.submit(shell(f"export INSIDE=yes; exec {mark}", resources={"gpu": 1}))
     cluster.wait_for(job, "running")
-    until(lambda: bool(processes("sleep 1000")), "its command")
+    until(lambda: bool(processes(mark)), "its command")
     show = f"echo $INSIDE $$; ls {cluster.slurm.devices}; exit 7"
     done = cluster.allot("exec", str(job), "--", "sh", "-c", show)
     said = done.stdout.split()
