@@ -69,7 +69,7 @@ class Estimating:
     async def start_of(self, record: JobRecord) -> StartEstimate:
         """Return when a job starts. Raises Rejected."""
         now = self._pipeline.clock.now()
-        if awaits_proposal(self._state, record):
+        if not record.state.finished and awaits_proposal(self._state, record):
             return StartEstimate(
                 record.id, record.spec.name, Outlook.UNKNOWN, now,
                 note="Its parameters are proposed when its turn comes.",

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,6 +28,7 @@ from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.status import Told, may_run, report
+from allotment.backends.records import TaskRecords
 from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import Millis
@@ -568,7 +570,9 @@ def test_an_end_that_cannot_be_kept_is_told_once_it_can(
     async def story() -> None:
         async with world.service() as backend:
             assert await backend.launch(GANG) == {}
-            (world.folder / "kubernetes" / "tasks" / "7" / "2" / "1" / "stderr.log").mkdir()
+            (world.folder / "kubernetes" / "tasks" / "7" / "2" / "1" / "stderr.log").mkdir(
+                parents=True, exist_ok=True
+            )
             world.api.finish(3, "OOMKilled", "too much")
             await until(world.ends)
             assert len(tries) == 3
@@ -609,13 +613,15 @@ def test_orders_are_given_again_while_nothing_can_be_kept_of_a_pod(
 def test_an_end_that_is_heard_while_a_disk_is_slow_is_what_stays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, at_disk, disk = Records._write, threading.Event(), threading.Event()
+    commit, at_disk, disk = TaskRecords._commit, threading.Event(), threading.Event()
 
-    def slow(self: Records, key: TaskKey, record: Launched) -> None:
-        if record.is_bound and record.exit is None:
-            at_disk.set()
-            assert disk.wait(PATIENCE_S)
-        write(self, key, record)
+    def slow(self: TaskRecords[Launched], group: list[Any]) -> None:
+        for *_, data in (words for _, words in group):
+            record = msgspec.json.decode(data, type=Launched)
+            if record.is_bound and record.exit is None:
+                at_disk.set()
+                assert disk.wait(PATIENCE_S)
+        commit(self, group)
 
     async def story() -> None:
         async with world.service() as backend:
@@ -634,20 +640,22 @@ def test_an_end_that_is_heard_while_a_disk_is_slow_is_what_stays(
             assert kept.exit.code == 3
             assert len(world.ends()) == 1
 
-    monkeypatch.setattr(Records, "_write", slow)
+    monkeypatch.setattr(TaskRecords, "_commit", slow)
     asyncio.run(story())
 
 
 def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not_kept_yet(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, at_disk, disk = Records._write, threading.Event(), threading.Event()
+    commit, at_disk, disk = TaskRecords._commit, threading.Event(), threading.Event()
 
-    def slow(self: Records, key: TaskKey, record: Launched) -> None:
-        if record.is_bound and record.exit is None:
-            at_disk.set()
-            assert disk.wait(PATIENCE_S)
-        write(self, key, record)
+    def slow(self: TaskRecords[Launched], group: list[Any]) -> None:
+        for *_, data in (words for _, words in group):
+            record = msgspec.json.decode(data, type=Launched)
+            if record.is_bound and record.exit is None:
+                at_disk.set()
+                assert disk.wait(PATIENCE_S)
+        commit(self, group)
 
     async def story() -> None:
         async with world.service() as backend:
@@ -664,7 +672,7 @@ def test_a_pod_that_is_gone_from_a_silent_node_may_run_though_its_binding_is_not
             await looked(world, pod)
             assert not world.ends(), "it would be run a second time"
 
-    monkeypatch.setattr(Records, "_write", slow)
+    monkeypatch.setattr(TaskRecords, "_commit", slow)
     asyncio.run(story())
 
 

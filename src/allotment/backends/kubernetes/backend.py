@@ -129,6 +129,7 @@ class KubernetesBackend:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._stopping.close()
         await self._ends.close()
+        await self._records.close()
         self._client.close()
 
     # ── hearing and looking ─────────────────────────────────────────────────────────────

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Callable
 
 import msgspec
@@ -100,7 +99,7 @@ class Ends:
         for key in [key for key in self._tasks.live if key.job == job]:
             self._part(key)
         self._tasks.over.pop(job, None)
-        await asyncio.to_thread(shutil.rmtree, self._records.job(job), ignore_errors=True)
+        await self._records.forget(job)
 
     async def close(self) -> None:
         running = list(self._tasks.ending.values())

@@ -46,8 +46,10 @@ class Outputs:
 
     def add_words(self, key: TaskKey, words: str) -> None:
         """Keep what Kubernetes says of an end, where it can be: the end counts more."""
+        folder = self._records.folder(key)
         with contextlib.suppress(OSError):
-            (self._records.folder(key) / "stderr.log").write_text(f"{words}\n")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "stderr.log").write_text(f"{words}\n")
 
     def drop(self, key: TaskKey) -> None:
         """Follow a task no more."""

@@ -4,17 +4,16 @@ A pod may be deleted, or changed, by whoever has the right to; this file is the 
 """
 
 import asyncio
+import shutil
 from pathlib import Path
-from weakref import WeakValueDictionary
 
 import msgspec
 
-from allotment.backends.kept import own_name, read_record
+from allotment.backends.kept import own_name
+from allotment.backends.records import TaskRecords
 from allotment.model.diagnosis import Diagnosis, Exit
-from allotment.model.errors import BackendError
-from allotment.model.ids import TaskKey
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.reasons import StopCause
-from allotment.rights.writing import write_whole
 
 
 class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -59,46 +58,54 @@ class Records:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._folder = root / "tasks"
+        self._kept = TaskRecords(self._folder / "records.db", Launched)
         self._jobs = set(self.jobs())
-        """Those of which there may be anything: of all others no file is looked for."""
-        self._writing: WeakValueDictionary[TaskKey, asyncio.Lock] = WeakValueDictionary()
-        """What is kept of a task is written in the order in which it was told."""
+        """Those of which there may be anything: of all others no record is looked for."""
 
     def prepare(self) -> str:
-        """Make the folder; return what the names of our pods begin with: no other's do."""
-        (self._root / "tasks").mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Make the folder; return what the names of our pods begin with: no other's do. Raises
+        BackendError, OSError."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        old = {
+            key: path for path in self._folder.glob("*/*/*/record.json") if (key := _of(path))
+        }
+        self._kept.make((key, path.read_bytes()) for key, path in old.items())
+        for path in old.values():
+            path.unlink()
         return own_name(self._root)
 
     def folder(self, key: TaskKey) -> Path:
-        return self._root / "tasks" / str(key.job) / str(key.attempt) / str(key.index)
-
-    def job(self, job: int) -> Path:
-        return self._root / "tasks" / str(job)
+        """Return where the logs of a task are. It may not be there yet."""
+        return self._folder / str(key.job) / str(key.attempt) / str(key.index)
 
     def jobs(self) -> list[int]:
         """Return the jobs of which anything is kept."""
-        names = [path.name for path in (self._root / "tasks").glob("*")]
-        return [int(name) for name in names if name.isdecimal()]
+        names = [path.name for path in self._folder.glob("*")]
+        return [*{*map(int, filter(str.isdecimal, names)), *self._kept.jobs()}]
 
     def read(self, key: TaskKey) -> Launched | None:
         """Return what is kept of a task; None for nothing. Raises BackendError."""
-        if key.job not in self._jobs:
-            return None
-        return read_record(self.folder(key) / "record.json", Launched, key)
+        return self._kept.read(key) if key.job in self._jobs else None
 
     async def keep(self, key: TaskKey, record: Launched) -> None:
-        """Keep what is known, through crashes too. Raises BackendError.
-
-        In a thread: a disk takes its time, and many tasks can wait for it together.
-        """
+        """Keep what is known, through crashes too. Raises BackendError."""
         self._jobs.add(key.job)
-        async with self._writing.setdefault(key, asyncio.Lock()):
-            await asyncio.to_thread(self._write, key, record)
+        await self._kept.keep(key, record)
 
-    def _write(self, key: TaskKey, record: Launched) -> None:
-        path = self.folder(key) / "record.json"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(path, msgspec.json.encode(record))
-        except OSError as error:
-            raise BackendError(f"what task {key} is cannot be kept: {error}") from error
+    async def forget(self, job: int) -> None:
+        """Keep nothing of a job any more. Raises BackendError."""
+        await asyncio.to_thread(shutil.rmtree, self._folder / str(job), ignore_errors=True)
+        await self._kept.forget(job)
+
+    async def close(self) -> None:
+        await self._kept.close()
+
+
+def _of(path: Path) -> TaskKey | None:
+    """Return whose record a file is, as earlier versions kept it; None for nobody's."""
+    parts = path.parts[-4:-1]
+    if not all(part.isdecimal() for part in parts):
+        return None
+    job, attempt, index = map(int, parts)
+    return TaskKey(JobId(job), AttemptNo(attempt), TaskIndex(index))
