@@ -83,7 +83,7 @@ def main() -> list[Figure]:
     return [
         _us("279×8 filled with 8-GPU gangs (HiveD 193), p50", decision[SMALL_8], 190),
         _us("279×8 filled with 1-GPU jobs (HiveD 109), p50", decision[SMALL_1], 100),
-        _us("4,000×8 filled with 8-GPU gangs (HiveD 1,474), p50", decision[LARGE_8], 250),
+        _us("4,000×8 filled with 8-GPU gangs (HiveD 1,474), p50", decision[LARGE_8], 95),
         _us("4,000×8 filled with 1-GPU jobs (HiveD 722), p50", decision[LARGE_1], 150),
         _us("4,000×8, 8-GPU gangs, whose image is on a quarter, p50", decision[IN_IMAGE]),
         _times("  8-GPU gangs: growth", decision[LARGE_8] / decision[SMALL_8]),

@@ -35,7 +35,7 @@ def main() -> list[Figure]:
     figures: list[Figure] = []
     if PHILLY_5K.exists():
         figures += [
-            _lower("philly5k, 64×8, fifo", _best(PHILLY_5K, "fifo", SHORT).seconds, "s", 0.6),
+            _lower("philly5k, 64×8, fifo", _best(PHILLY_5K, "fifo", SHORT).seconds, "s", 0.55),
             _lower("philly5k, 64×8, srtf", _best(PHILLY_5K, "srtf", SHORT).seconds, "s", 1.0),
         ]
     if PHILLY.exists():
