@@ -1,6 +1,6 @@
 """One class name, one class: within a package, no two classes have the same name.
 
-Each backend is a package by itself.
+Each backend is a package by itself. In the packages that decide, names of types count too.
 """
 
 import ast
@@ -16,6 +16,9 @@ PACKAGES = sorted(str(folder.relative_to(SOURCE)) for folder in (*OWN, *BACKENDS
 
 TWICE = {"backends/kubernetes": {"_Status"}, "backends/local": {"Image", "Layer"}}
 """What is there twice still. Add none: remove a name from here when it is gone."""
+
+PURE = ("core", "engine", "explain", "model", "policies")
+"""Packages in which `Name = list[int]` is a type by that name, as a class would be."""
 
 
 def files_of(package: str) -> list[Path]:
@@ -39,3 +42,23 @@ def test_no_class_name_is_there_twice(package: str) -> None:
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} == TWICE.get(package, set())
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_no_name_stands_for_two_types(package: str) -> None:
+    meanings: dict[str, set[str]] = {}
+    for path in files_of(package):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            match node:
+                case ast.ClassDef(name=name):
+                    meanings.setdefault(name, set()).add(f"the class of {path}")
+                case ast.Assign(targets=[ast.Name(name)], value=value) if is_type_name(name):
+                    meanings.setdefault(name, set()).add(ast.unparse(value))
+                case _:
+                    pass
+    assert {name: those for name, those in meanings.items() if len(those) > 1} == {}
+
+
+def is_type_name(name: str) -> bool:
+    """Whether a name is written as those of types are, and not as those of constants."""
+    return name.lstrip("_")[:1].isupper() and not name.isupper()

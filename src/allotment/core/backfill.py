@@ -41,7 +41,7 @@ from allotment.core.gang import Standing
 from allotment.core.rank import Key
 from allotment.core.request import Shape
 from allotment.core.reservations import NOWHERE, kept_off, set_aside
-from allotment.core.timeline import FOREVER, Timeline, Want, choose, together
+from allotment.core.timeline import FOREVER, Timeline, Want, Wanted, choose, together
 from allotment.model.amounts import GPU, Vector, add
 from allotment.model.ids import NodeId
 from allotment.model.ledger import GUARANTEED, Entitlement
@@ -50,8 +50,6 @@ from allotment.model.tenancy import QueueOrder
 
 MOMENT_MS = 1
 """The blocked job is to start, however long it runs: what is free grows from then on."""
-
-Wanted = list[tuple[tuple[Want, ...], Timeline]]
 
 DEPTH = 100
 """Waiting jobs of a queue that are given a promise in one pass."""

@@ -30,7 +30,7 @@ from allotment.model.quantity import Instant
 _FINE = 1 << 64
 _NONE: Shares = (0, 0, 0, 0, 0)
 
-_Place = tuple[int, ...]
+_Turn = tuple[int, ...]
 """Among those that share by a rule: what it has, its number; of all: when its next job came."""
 
 
@@ -148,7 +148,7 @@ class _Inner:
         """Whether its parts are compared by a rule."""
         self.counted = counted
         """What its parts count for; None where all that they have counts."""
-        self.heap: list[tuple[_Place, int, _Leaf | _Inner]] = []
+        self.heap: list[tuple[_Turn, int, _Leaf | _Inner]] = []
         self.first: Standing | None = None
 
 
@@ -249,7 +249,7 @@ class _Tree:
                 return
             leaf.step()
 
-    def _place(self, above: _Inner, part: "_Leaf | _Inner") -> _Place:
+    def _place(self, above: _Inner, part: "_Leaf | _Inner") -> _Turn:
         job = part.first
         assert job is not None, "only a leaf with a waiting job is compared"
         came = (-job.priority, job.submitted_at, job.id)
@@ -259,7 +259,7 @@ class _Tree:
 
     def _standing(
         self, above: _Inner, path: Path, part: "_Leaf | _Inner | None" = None
-    ) -> _Place:
+    ) -> _Turn:
         """Return what a part has, and its number; without `part`, of one that cannot go on."""
         counts = part.counted if isinstance(part, _Inner) else None
         claimant = self._claimants.known(path, counts.shares() if counts else None)

@@ -240,7 +240,7 @@ class _Least:
         return steps[rising[0]]
 
 
-Wanted = Sequence[tuple[Sequence[Want], Timeline]]
+Wanted = Sequence[tuple[tuple[Want, ...], Timeline]]
 """What a job wants in each dimension, and what is free there."""
 
 

@@ -17,7 +17,7 @@ from allotment.model.quantity import DEVICE
 NO_JOB = JobId(0)
 """For work that is no job."""
 
-_Place = tuple[JobId, int]
+_Order = tuple[JobId, int]
 """Where a node stands among those with as much room: by its oldest job, then by number."""
 
 
@@ -49,9 +49,9 @@ class Holding:
         """Leaves whose share of the host is used up without their device, by level and node."""
         self.parts: dict[tuple[int, int], int] = {}
         """Leaves that tasks share: what of it is used, in thousandths, by node and leaf."""
-        self.rooms: dict[int, dict[int, list[_Place]]] = {}
+        self.rooms: dict[int, dict[int, list[_Order]]] = {}
         """Nodes with bound leaves by level of the cell and number of leaves to be had."""
-        self._room: dict[tuple[int, int], tuple[int, _Place]] = {}
+        self._room: dict[tuple[int, int], tuple[int, _Order]] = {}
         self._jobs: dict[tuple[int, int], list[JobId]] = {}
         """The jobs there, once for each task, by level and cell, or node of smaller cells."""
 
@@ -219,7 +219,7 @@ class Holding:
         else:
             insort(bucket, place)
 
-    def _rated(self, level: int, node: int) -> tuple[int, _Place] | None:
+    def _rated(self, level: int, node: int) -> tuple[int, _Order] | None:
         """Return a node's bucket and its place there; None if it has no cell."""
         if self.mine.get(level, {}).get(node) is None:
             return None

@@ -38,7 +38,7 @@ from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.search import (
     Candidate,
     Fits,
-    Holder,
+    Preemptible,
     borrowed_places,
     borrowed_surplus,
     borrowers,
@@ -320,7 +320,7 @@ def preempt_lower(cluster: Cluster, waiting: Standing, now: Instant) -> Preempti
 def preempt(
     cluster: Cluster,
     waiting: Standing,
-    holders: Sequence[Holder],
+    holders: Sequence[Preemptible],
     now: Instant,
     surplus: Sequence[Candidate] = (),
 ) -> PreemptionPlan | None:

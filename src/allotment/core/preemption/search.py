@@ -26,10 +26,10 @@ from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Slot
 from allotment.model.quantity import Instant
 
-Holder = Gang | ReservedPlace
-"""What has a place, or has it reserved."""
+Preemptible = Gang | ReservedPlace
+"""What has a place, or a place reserved for it."""
 
-Candidate = tuple[Holder, int]
+Candidate = tuple[Preemptible, int]
 """A gang, or a reserved place, that may be preempted, and how many tasks it keeps: mostly 0."""
 
 
@@ -72,12 +72,12 @@ class _Preempted:
 
     def __init__(self, trial: Trial) -> None:
         self._trial = trial
-        self._moves: list[tuple[Holder, int, int]] = []
+        self._moves: list[tuple[Preemptible, int, int]] = []
         """Each holder with the number of its tasks before and after."""
-        self._now: dict[tuple[type[Holder], JobId], Candidate] = {}
+        self._now: dict[tuple[type[Preemptible], JobId], Candidate] = {}
         """How many tasks each has now."""
 
-    def preempt(self, holder: Holder, tasks: int) -> None:
+    def preempt(self, holder: Preemptible, tasks: int) -> None:
         """Let a gang or a reserved place keep so many tasks."""
         self._moves.append((holder, self._size(holder), tasks))
         self._resize(holder, tasks)
@@ -85,7 +85,7 @@ class _Preempted:
     def reprieve(self, plan: PreemptionPlan, fits: Fits, stands: Stands) -> PreemptionPlan:
         """Give back, the dearest first, all that need not go; return the plan that is left."""
 
-        def with_tasks(holder: Holder, tasks: int) -> PreemptionPlan | None:
+        def with_tasks(holder: Preemptible, tasks: int) -> PreemptionPlan | None:
             self._resize(holder, tasks)
             if self._holds(plan, stands):
                 return plan
@@ -109,7 +109,7 @@ class _Preempted:
             self._resize(holder, sizes[least])
         return self._added_to(plan)
 
-    def _sizes(self, holder: Holder, before: int, after: int) -> tuple[int, ...]:
+    def _sizes(self, holder: Preemptible, before: int, after: int) -> tuple[int, ...]:
         """Return how many tasks it may have, from those it keeps to those it had."""
         if not isinstance(holder, Gang) or not may_scale_down(self._trial.cluster, holder):
             return after, before
@@ -144,10 +144,10 @@ class _Preempted:
             shrink=(*shrink, *plan.shrink),
         )
 
-    def _size(self, holder: Holder) -> int:
+    def _size(self, holder: Preemptible) -> int:
         return self._now.get(_key(holder), (holder, len(holder.slots)))[1]
 
-    def _resize(self, holder: Holder, tasks: int) -> None:
+    def _resize(self, holder: Preemptible, tasks: int) -> None:
         """Let a gang, or a reserved place, have another number of tasks in the trial."""
         holder, before = self._now.get(_key(holder), (holder, len(holder.slots)))
         if before == tasks:
@@ -166,19 +166,19 @@ class _Preempted:
             self._trial.restore(holder if whole else holder.of_size(tasks))
 
 
-def _key(holder: Holder) -> tuple[type[Holder], JobId]:
+def _key(holder: Preemptible) -> tuple[type[Preemptible], JobId]:
     return type(holder), holder.id if isinstance(holder, Gang) else holder.job
 
 
 # ── candidates ────────────────────────────────────────────────────────────────────────────
 
 
-def whole(holders: Iterable[Holder]) -> list[Candidate]:
+def whole(holders: Iterable[Preemptible]) -> list[Candidate]:
     """Return holders as candidates that keep nothing."""
     return [(holder, 0) for holder in holders]
 
 
-def surplus_of(cluster: Cluster, holders: Iterable[Holder]) -> list[Candidate]:
+def surplus_of(cluster: Cluster, holders: Iterable[Preemptible]) -> list[Candidate]:
     """Return the elastic gangs among some holders as candidates that scale down."""
     if not cluster.placed.elastic:
         return []
@@ -241,7 +241,7 @@ def borrowed_places(
 # ── a tenant's own ──────────────────────────────────────────────────────────────────────
 
 
-def lower_priority(cluster: Cluster, waiting: Standing, now: Instant) -> list[Holder]:
+def lower_priority(cluster: Cluster, waiting: Standing, now: Instant) -> list[Preemptible]:
     """Return the less urgent gangs and reserved places of a job's tenant, cheapest first.
 
     Lowest priority first; of one priority reserved places, then gangs as the victims policy

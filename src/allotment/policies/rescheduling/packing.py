@@ -35,7 +35,7 @@ from allotment.model.quantity import Instant
 from allotment.model.tenancy import Tenant
 from allotment.policies.rescheduling.stints import Line
 
-Places = Mapping[tuple[Slot, ...], Mapping[JobId, Gang]]
+GangsAt = Mapping[tuple[Slot, ...], Mapping[JobId, Gang]]
 
 
 def packing_lines(tenants: Iterable[Tenant]) -> frozenset[Line]:
@@ -48,7 +48,7 @@ def packing_lines(tenants: Iterable[Tenant]) -> frozenset[Line]:
     )
 
 
-def packings(cluster: Cluster, places: Places, now: Instant) -> Iterator[Pack]:
+def packings(cluster: Cluster, places: GangsAt, now: Instant) -> Iterator[Pack]:
     """Propose the best gang to go beside each that has its devices.
 
     O(p log p) in the places that gangs share, and O(suspended gangs) if any could go.
@@ -57,7 +57,7 @@ def packings(cluster: Cluster, places: Places, now: Instant) -> Iterator[Pack]:
     yield from _packings(cluster, sorted(_shared(cluster, places), key=min), now)
 
 
-def may_pack(cluster: Cluster, places: Places, now: Instant) -> bool:
+def may_pack(cluster: Cluster, places: GangsAt, now: Instant) -> bool:
     """Whether any gang could go beside another now.
 
     O(p) in the places that gangs share, and O(suspended gangs) if any could go.
@@ -65,7 +65,7 @@ def may_pack(cluster: Cluster, places: Places, now: Instant) -> bool:
     return any(True for _ in _packings(cluster, _shared(cluster, places), now))
 
 
-def _shared(cluster: Cluster, places: Places) -> list[Mapping[JobId, Gang]]:
+def _shared(cluster: Cluster, places: GangsAt) -> list[Mapping[JobId, Gang]]:
     """Return the gangs of each place that several share, if any waits for its turn."""
     if not cluster.placed.resuming:
         return []
