@@ -128,7 +128,7 @@ class CellReasons(RuleBasedStateMachine):
             case Reason.NODES_UNAVAILABLE:
                 assert not self.starts(job, _alone)
                 assert self.starts(job, _alone, _mended)
-            case Reason.CAPACITY if "in between" in why.message:
+            case Reason.CAPACITY if "lie between its own" in why.message:
                 assert not self.starts(job, _alone, _without_own)
                 assert self.starts(job, _mended, _without_others, _without_own, _nobody)
             case Reason.QUOTA | Reason.FRAGMENTED if "may not borrow" in why.message or own.pin:

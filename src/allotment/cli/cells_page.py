@@ -142,7 +142,7 @@ def _title(cell: CellView, now: int) -> str:
     lines += [
         f"job {user.job} of {user.tenant}"
         + (", borrowed" if user.borrows else "")
-        + (", promised" if user.promised else "")
+        + (", reserved" if user.promised else "")
         for user in cell.users
     ]
     return "\n".join(lines)

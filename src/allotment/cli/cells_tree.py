@@ -36,7 +36,7 @@ SUM = (
     Column("HEALTH"),
     Column("SUCH AS", rank=1, flexible=True),
 )
-LEGEND = "u used, l lent, o bound (its owner's, idle), . free, x out of use; * promised"
+LEGEND = "u used, l lent, o bound (its owner's, idle), . free, x out of use; * reserved"
 
 Row = tuple[str, ...]
 

@@ -197,7 +197,9 @@ def _more(tenant: TenantView) -> dict[str, int]:
 
 def drain(
     node: Node,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="The reason. Other users see it.")
+    ] = "",
     state: State = "",
     as_json: AsJson = False,
 ) -> None:

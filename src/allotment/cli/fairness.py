@@ -30,10 +30,10 @@ def fairness(state: State = "", as_json: AsJson = False) -> None:
 
     DESERVES divides the cluster among all running and eligible jobs: first the guarantees,
     then the rest by dominant resource fairness. No tenant deserves more than it WANTS. SHARE
-    is the dominant share that a tenant has, of the one that it deserves. STARVED is how long
-    a job has waited that would be within what its tenant deserves. Amounts are GPUs, or CPUs
-    if the cluster has no GPU. Tenants are compared, not the queues or users of a tenant: for
-    queues see `allot queues`.
+    compares the dominant share that a tenant has with the one that it deserves. STARVED is
+    how long a job has waited that would be within what its tenant deserves. Amounts are
+    GPUs, or CPUs if the cluster has no GPU. Tenants are compared, not the queues or users of
+    a tenant: for queues see `allot queues`.
 
     Examples:
       allot fairness

@@ -104,7 +104,9 @@ def name_of(one: HardwareView) -> str:
 )
 def bad(
     where: Where,
-    because: Annotated[str, typer.Option("--because", "-b", help="Why; others see it.")] = "",
+    because: Annotated[
+        str, typer.Option("--because", "-b", help="The reason. Other users see it.")
+    ] = "",
     state: State = "",
     as_json: AsJson = False,
 ) -> None:

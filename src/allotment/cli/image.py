@@ -20,7 +20,7 @@ COLUMNS = (
     Column("IMAGE", flexible=True),
     Column("DIGEST", rank=2),
     Column("SIZE", right=True),
-    Column("ALONE", rank=1, right=True),
+    Column("OWN SIZE", rank=1, right=True),
     Column("USED", rank=3),
 )
 _SHORT = 19
@@ -42,7 +42,8 @@ image.command(context_settings=HELP)(push)
 def ls(state: State = "", as_json: AsJson = False) -> None:
     """List the images in the store: those you have used, or all for the administrator.
 
-    SIZE is that of all layers, unpacked; ALONE of the layers that no other image here has.
+    SIZE is the size of all its layers, unpacked. OWN SIZE counts only the layers that no
+    other image here has: removing the image frees so much.
     """
     with Client(state=state) as client:
         found = client.images()

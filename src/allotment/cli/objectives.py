@@ -1,4 +1,4 @@
-"""`allot objectives`: were the promises kept?"""
+"""`allot objectives`: were the service objectives met?"""
 
 from allotment.cli.instants import date
 from allotment.cli.options import AsJson, State
@@ -13,8 +13,8 @@ from allotment.service.objectives_view import ObjectivesReport
 
 COLUMNS = (
     Column("TENANT", flexible=True),
-    Column("PROMISE"),
-    Column("OF", right=True),
+    Column("OBJECTIVE"),
+    Column("TARGET", right=True),
     Column("KEPT"),
     Column("WORST", right=True),
     Column("P99", rank=1, right=True),
@@ -27,7 +27,7 @@ WORDS = {
     Objective.AVAILABILITY: "availability",
 }
 MOST_NAMED = 5
-"""Jobs that are named for a promise that was broken."""
+"""Jobs that are named for an objective that was not met."""
 
 
 def objectives(

@@ -56,7 +56,9 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
             "--notice", help="For how long before it jobs without a time limit are kept off."
         ),
     ] = "",
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why; others see it.")] = "",
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="The reason. Other users see it.")
+    ] = "",
     state: State = "",
     as_json: AsJson = False,
 ) -> None:

@@ -84,9 +84,11 @@ def usage(
 ) -> None:
     """Show the GPU-hours and CPU-hours that tenants, users or jobs held.
 
-    OWN is within guarantees, BORROWED beyond them, LOST the part of both that evictions lost.
+    OWN counts what was within guarantees, and BORROWED what was beyond them. LOST counts
+    the hours, of both kinds, whose work was lost by evictions.
     OF ALL is the part of all GPU-hours of the cluster. Start-up counts, suspension does not.
-    GPU USE, where it was looked at, is the part of the GPUs at work at the most.
+    GPU USE is the part of these GPUs that was at work, at most: `≤ 40%`. Hours in which the
+    GPUs were not watched do not count in it.
     An earlier job counts from --since on. If tenants have budgets, their present state
     follows: GPU-hours USED, when to WARN, the MOST.
 
@@ -187,7 +189,7 @@ def _numbers(found: UsageReport, row: UsageRow) -> list[str]:
 
 
 def _use(row: UsageRow) -> str:
-    """Return which part of the devices was at work at the most, where that was seen."""
+    """Return which part of the devices was at work, at most, where that was seen."""
     return f"≤ {row.gpu_h_busy / row.gpu_h_seen:.0%}" if row.gpu_h_seen else NOTHING_THERE
 
 

@@ -12,14 +12,14 @@ from allotment.model.quantity import Resources
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Start a waiting job here; `reserved` when the place was promised to it before."""
+    """Start a waiting job here; `reserved` when the place was reserved for it before."""
 
     placement: Placement
     reserved: bool = False
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Return a suspended gang its devices back."""
+    """Give a suspended gang its devices back."""
 
     job: JobId
     entitlement: Entitlement
@@ -62,7 +62,7 @@ class Evict(msgspec.Struct, frozen=True):
     demote: tuple[JobId, ...] = ()
     """The gangs that hold the very cells now: from here on they are borrowers there."""
     revoke: tuple[JobId, ...] = ()
-    """Those whose promises it takes over: they wait again."""
+    """Those whose reserved places it takes over: they wait again."""
     suspend: tuple[JobId, ...] = ()
     """The gangs that are suspended instead of evicted."""
     moves: tuple[ReservedPlace, ...] = ()
@@ -74,7 +74,7 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Unreserve(msgspec.Struct, frozen=True):
-    """Return up a promise that can no longer be kept: a node of it was closed."""
+    """Give up a reserved place that can no longer be used: a node of it was closed, say."""
 
     job: JobId
 

@@ -44,7 +44,7 @@ def reserve(state: State, command: ReserveNodes, now: Instant) -> Emit:
 
 
 def end(state: State, name: str) -> Emit:
-    """Return the nodes of a reservation back. Raises Rejected."""
+    """End a reservation: its nodes are open to all again. Raises Rejected."""
     if name not in state.reservations:
         names = ", ".join(sorted(state.reservations)[:10]) or "none"
         raise Rejected(

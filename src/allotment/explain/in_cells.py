@@ -71,7 +71,7 @@ def why_mended_cells(cluster: Cluster, shape: Shape) -> Blocked:
     return Blocked(
         Reason.NODES_UNAVAILABLE,
         f"It would fit if all hardware were up. {message}",
-        hint=f"Down or drained: {down_words(cluster, shape)}. See `allot nodes`.",
+        hint=f"Out of use are {down_words(cluster, shape)}. See `allot nodes`.",
     )
 
 
@@ -112,7 +112,7 @@ def why_no_right_in_cells(cluster: Cluster, shape: Shape) -> Blocked:
         return Blocked(
             Reason.CAPACITY,
             f"{message} Even without jobs of its own tenant, too little lies together: "
-            "cells of other tenants are in between.",
+            "cells of other tenants lie between its own.",
         )
     if room_for(cluster, shape) >= leaves_of(shape) > 0:
         return Blocked(

@@ -49,7 +49,7 @@ class UsageRow(msgspec.Struct, frozen=True, gc=False):
     gpu_h_seen: float = 0.0
     """What ended tasks held of devices whose use was looked at; 0 if none was."""
     gpu_h_busy: float = 0.0
-    """The part of `gpu_h_seen` at work at the most: as if it was so all the time as in the
+    """The part of `gpu_h_seen` at work, at most: as if it was so all the time as in the
     look that saw most."""
 
 

@@ -50,7 +50,7 @@ def test_in_words(service: Service, state: Path) -> None:
     assert ran.code == 0, ran.err
     table, _, words = ran.out.partition("\n\n")
     assert [line.split() for line in table.splitlines()[1:]] == [
-        ["TENANT", "PROMISE", "OF", "KEPT", "WORST", "P99", "CASES", "BROKEN"],
+        ["TENANT", "OBJECTIVE", "TARGET", "KEPT", "WORST", "P99", "CASES", "BROKEN"],
         ["vision", "wait", "within", "guarantee", "10m", "NO", "20m", "20m", "31", "2"],
         ["vision", "availability", "99.5%", "NO", "0%", "50%", "1", "1"],
         ["nlp", "guarantee", "back", "2m", "yes", "9s", "8s", "4", "0"],

@@ -115,7 +115,7 @@ def test_lost_hardware_is_named() -> None:
     why = world.why(last)
     assert why.reason is Reason.NODES_UNAVAILABLE
     assert "lost to hardware that is down" in why.message
-    assert why.hint.startswith("Down or drained: n1, n2, n3.")
+    assert why.hint.startswith("Out of use are n1, n2, n3.")
 
 
 def test_idle_devices_that_are_kept_for_the_larger_cells_of_others_are_named() -> None:
@@ -189,4 +189,4 @@ def test_what_others_own_may_be_in_between() -> None:
     (last,) = placed(world, spread)
     reason, message = told(world, last)
     assert reason is Reason.CAPACITY
-    assert message.endswith("cells of other tenants are in between.")
+    assert message.endswith("cells of other tenants lie between its own.")

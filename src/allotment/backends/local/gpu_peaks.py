@@ -1,4 +1,4 @@
-"""How much of their devices tasks used at the most, by the looks of the device watch. Pure."""
+"""How much of their devices tasks used at most, by the looks of the device watch. Pure."""
 
 from collections.abc import Mapping, Sequence
 
