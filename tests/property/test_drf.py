@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from allotment.explain.claims import Claim, Grant, Vector
+from allotment.explain.claims import Claim, Grant, Quantities
 from allotment.explain.fair_shares import fluid, whole
 
 Found = dict[str, Grant]
 
 
 @st.composite
-def needs(draw: st.DrawFn, width: int) -> Vector:
+def needs(draw: st.DrawFn, width: int) -> Quantities:
     """A need of something."""
     amounts = st.lists(st.integers(0, 6), min_size=width, max_size=width)
     return tuple(draw(amounts.filter(any)))
@@ -23,7 +23,7 @@ def needs(draw: st.DrawFn, width: int) -> Vector:
 @st.composite
 def flat(
     draw: st.DrawFn, *, weights: bool = True, bounds: bool = True
-) -> tuple[Vector, list[Claim]]:
+) -> tuple[Quantities, list[Claim]]:
     """A small cluster, and claims of up to five."""
     width = draw(st.integers(1, 3))
     capacity = tuple(draw(st.lists(st.integers(1, 24), min_size=width, max_size=width)))
@@ -40,7 +40,7 @@ def flat(
 
 
 @st.composite
-def trees(draw: st.DrawFn) -> tuple[Vector, Claim]:
+def trees(draw: st.DrawFn) -> tuple[Quantities, Claim]:
     """Two levels of claims, with weights, caps, guarantees that fit in sum."""
     capacity, claims = draw(flat())
     at, branches = 0, list[Claim]()
@@ -74,7 +74,7 @@ def tasks_in(held: Sequence[Fraction], claim: Claim) -> Fraction:
 
 
 @given(flat())
-def test_sharing_incentive(case: tuple[Vector, list[Claim]]) -> None:
+def test_sharing_incentive(case: tuple[Quantities, list[Claim]]) -> None:
     """Nobody would rather have its weighted part of every resource for itself."""
     capacity, claims = case
     found, weights = fluid(capacity, top(claims)), sum(claim.weight for claim in claims)
@@ -84,7 +84,7 @@ def test_sharing_incentive(case: tuple[Vector, list[Claim]]) -> None:
 
 
 @given(flat())
-def test_envy_freeness(case: tuple[Vector, list[Claim]]) -> None:
+def test_envy_freeness(case: tuple[Quantities, list[Claim]]) -> None:
     """Nobody would rather have what another holds, by weight."""
     capacity, claims = case
     found = fluid(capacity, top(claims))
@@ -95,7 +95,7 @@ def test_envy_freeness(case: tuple[Vector, list[Claim]]) -> None:
 
 
 @given(flat(), st.data())
-def test_strategy_proofness(case: tuple[Vector, list[Claim]], data: st.DataObject) -> None:
+def test_strategy_proofness(case: tuple[Quantities, list[Claim]], data: st.DataObject) -> None:
     """Nobody gets more of its tasks going by asking for something else than it needs."""
     capacity, claims = case
     liar = data.draw(st.integers(0, len(claims) - 1))
@@ -111,14 +111,14 @@ def test_strategy_proofness(case: tuple[Vector, list[Claim]], data: st.DataObjec
 
 
 @given(trees())
-def test_pareto_efficiency(case: tuple[Vector, Claim]) -> None:
+def test_pareto_efficiency(case: tuple[Quantities, Claim]) -> None:
     """Who has not all it wants misses something that is all given, or is at a cap."""
     capacity, tree = case
     assert_nothing_is_left(capacity, tree, fluid(capacity, tree), whole_tasks=False)
 
 
 def assert_nothing_is_left(
-    capacity: Vector, tree: Claim, found: Found, *, whole_tasks: bool
+    capacity: Quantities, tree: Claim, found: Found, *, whole_tasks: bool
 ) -> None:
     for branch in tree.parts:
         for claim in branch.parts or (branch,):
@@ -138,7 +138,7 @@ def assert_nothing_is_left(
 
 
 @given(flat())
-def test_it_is_the_one_max_min_division(case: tuple[Vector, list[Claim]]) -> None:
+def test_it_is_the_one_max_min_division(case: tuple[Quantities, list[Claim]]) -> None:
     """Each claim has all it wants, or a full resource of which nobody is ahead of it.
 
     There is only one division like that (Bertsekas and Gallager's bottlenecks).
@@ -168,7 +168,7 @@ CLOSE = Fraction(1, 4)
 class Crumbs:
     """Hands out pieces of tasks, always below the branch, then to the part, that has least."""
 
-    def __init__(self, capacity: Vector, tree: Claim) -> None:
+    def __init__(self, capacity: Quantities, tree: Claim) -> None:
         self.full = [all_ * FINE for all_ in capacity]
         self.branches = tree.parts
         self.got = {part.name: 0 for branch in tree.parts for part in branch.parts}
@@ -223,7 +223,7 @@ class Crumbs:
 
 @settings(max_examples=40)
 @given(trees())
-def test_hierarchies_as_by_handing_out_crumbs(case: tuple[Vector, Claim]) -> None:
+def test_hierarchies_as_by_handing_out_crumbs(case: tuple[Quantities, Claim]) -> None:
     """Within a few crumbs for each claim that may come before or after."""
     capacity, tree = case
     found, crumbs = fluid(capacity, tree), Crumbs(capacity, tree).got
@@ -235,7 +235,7 @@ def test_hierarchies_as_by_handing_out_crumbs(case: tuple[Vector, Claim]) -> Non
 
 
 @given(flat())
-def test_whole_tasks_sharing_incentive_up_to_one(case: tuple[Vector, list[Claim]]) -> None:
+def test_whole_tasks_sharing_incentive_up_to_one(case: tuple[Quantities, list[Claim]]) -> None:
     """Nobody is more than a task short of its part of what is left by a task of each other."""
     capacity, claims = case
     found, weights = whole(capacity, top(claims)), sum(claim.weight for claim in claims)
@@ -251,7 +251,7 @@ def test_whole_tasks_sharing_incentive_up_to_one(case: tuple[Vector, list[Claim]
 
 
 @given(flat(weights=False))
-def test_whole_tasks_envy_freeness_up_to_one(case: tuple[Vector, list[Claim]]) -> None:
+def test_whole_tasks_envy_freeness_up_to_one(case: tuple[Quantities, list[Claim]]) -> None:
     """Nobody would rather have what another holds, less one task of that other."""
     capacity, claims = case
     found = whole(capacity, top(claims))
@@ -263,14 +263,14 @@ def test_whole_tasks_envy_freeness_up_to_one(case: tuple[Vector, list[Claim]]) -
 
 
 @given(trees())
-def test_whole_tasks_pareto_efficiency(case: tuple[Vector, Claim]) -> None:
+def test_whole_tasks_pareto_efficiency(case: tuple[Quantities, Claim]) -> None:
     """Not one more task of anybody fits."""
     capacity, tree = case
     assert_nothing_is_left(capacity, tree, whole(capacity, tree), whole_tasks=True)
 
 
 @given(flat(weights=False, bounds=False))
-def test_whole_tasks_are_level_up_to_one(case: tuple[Vector, list[Claim]]) -> None:
+def test_whole_tasks_are_level_up_to_one(case: tuple[Quantities, list[Claim]]) -> None:
     """Who could still take a task when another got its last was not ahead of it."""
     capacity, claims = case
     found = whole(capacity, top(claims))

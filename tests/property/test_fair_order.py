@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.core.claimant import Past, worth
-from allotment.explain.claims import Claim, Vector
+from allotment.explain.claims import Claim, Quantities
 from allotment.explain.fair_shares import fluid, whole
 from allotment.model import commands as c
 from allotment.model.quantity import GIB, Instant
@@ -139,7 +139,7 @@ def tenants_of(trees: list[tuple[int, list[Tree]]]) -> tuple[Tenant, ...]:
     )
 
 
-def capacity_of(size: tuple[int, int, int]) -> Vector:
+def capacity_of(size: tuple[int, int, int]) -> Quantities:
     return (size[0] * 1000, size[1] * 1000, size[2] * GIB)
 
 

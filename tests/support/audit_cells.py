@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, Chain
 from allotment.core.cells.holding import Holding
-from allotment.core.cells.space import LOATH, Space
+from allotment.core.cells.space import COSTLY, Space
 
 
 def flaws(cells: Cells) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _wholly_free(space: Space, cell: Cell) -> bool:
 def _cost_of(space: Space, cell: Cell) -> int:
     mask, nodes = space.chain.mask_of(cell), space.chain.nodes_of(cell)
     lent = sum((space.lent[n] & mask).bit_count() for n in nodes)
-    return lent + LOATH * sum((space.loath[n] & mask).bit_count() for n in nodes)
+    return lent + COSTLY * sum((space.costly[n] & mask).bit_count() for n in nodes)
 
 
 def _of_holdings(cells: Cells, at: int, holdings: list[Holding]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """What a user, a group or a queue may hold at once, by whatever entitlement.
 
-Rule: where there is a cap, what its jobs hold and are promised, their tenant's own and
+Rule: where there is a cap, what its jobs hold and have reserved, their tenant's own and
 borrowed together, never grows beyond it. A job that would go beyond it is passed over, and
 holds up no other. A cap that is lowered takes nothing away. Where a cap counts devices of one
 type, a job that takes several types looks for a place only among those of which there is
@@ -120,7 +120,7 @@ def leases_of(cluster: Cluster, gang: Gang) -> Vector:
 
 
 def is_over(cluster: Cluster, job: JobId) -> bool:
-    """Whether a promise may not be kept: its cap was lowered, or its queue stopped."""
+    """Whether a reserved place must be dropped: its cap was lowered, or its queue stopped."""
     shape = cluster.shape_of(job)
     if (shape.tenant, shape.queue) in cluster.stops:
         return True

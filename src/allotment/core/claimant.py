@@ -71,7 +71,7 @@ class Claimant:
         self.weight_milli = weight_milli
         self.step_ms = step_ms
         self.held = NOTHING
-        """What its jobs hold and are promised, by whatever entitlement."""
+        """What its jobs hold and have reserved, by whatever entitlement."""
         self.shares: Shares = (0, 0, 0, 0, 0)
         """The same as parts of the cluster."""
         self.level = 0

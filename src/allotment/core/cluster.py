@@ -64,7 +64,7 @@ class Cluster:
         self.overtaking = orders.overtaking
         self.slices = slices_of(tenants)
         """In which queues gangs take turns, and how long each is."""
-        self.outranking = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
+        self.preempts = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
         """Whether a more urgent job may make less urgent ones of its tenant give way."""
         self.disruption = disruption_budget(tenants)
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
@@ -87,7 +87,7 @@ class Cluster:
         """What claimants of a sharing rule have; None where all is first come, first served."""
         self.queues = QuotaTree(tenants, self.trees, self.ledger)
         """What tenants, queues, users and groups hold and may hold."""
-        self._others_may_go = self.outranking or bool(self.queues.guarantees)
+        self._others_may_go = self.preempts or bool(self.queues.guarantees)
         """Whether even those within their tenant's share may have to make way."""
         self.stops = all_stopped(self.trees.values())
         """The tenants and leaves of their queues in which nothing starts."""
@@ -297,7 +297,7 @@ class Cluster:
     # ── reserved places ───────────────────────────────────────────────────────────────────
 
     def reserve(self, place: ReservedPlace, away: Gang | None = None) -> None:
-        """Promise a place: its slots are taken though others still sit there.
+        """Reserve a place: its slots are taken though others still sit there.
 
         `away` is the gang of its job where that is thought away, in a trial.
         """
@@ -310,7 +310,7 @@ class Cluster:
             book.reserve(place, holder)
 
     def unreserve(self, job: JobId) -> ReservedPlace | None:
-        """Take a promise back, or turn it into a placement right after."""
+        """Drop a reserved place, or turn it into a placement right after."""
         place = self.reserved.get(job)
         if place is not None:
             self.ledger.give(place.slots, place.needs)

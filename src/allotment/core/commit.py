@@ -13,7 +13,7 @@ from allotment.core.books import Claim
 from allotment.core.caps import beyond, resumes_beyond
 from allotment.core.cells.space import shortage, shorter
 from allotment.core.cluster import Cluster
-from allotment.core.disruption import outranks
+from allotment.core.disruption import may_preempt
 from allotment.core.entitle import is_due, may_go_on, resume_entitlement
 from allotment.core.gang import Gang, ReservedPlace, Standing, held_vector
 from allotment.core.lending import kept_from_borrower, takes_kept
@@ -38,7 +38,7 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
         place = decision.placement
         if cluster.reservations.all and cluster.barred(place.job, place.slots, now):
             return "a reservation keeps it off"
-        return _promised(cluster, place) if decision.reserved else _place(cluster, place)
+        return _reserved(cluster, place) if decision.reserved else _place(cluster, place)
     match decision:
         case Resume():
             return _resume(cluster, decision, now)
@@ -94,10 +94,10 @@ def _wrong_size(shape: Shape, slots: tuple[Slot, ...]) -> str:
     return ""
 
 
-def _promised(cluster: Cluster, placement: Placement) -> str:
+def _reserved(cluster: Cluster, placement: Placement) -> str:
     place = cluster.reserved.get(placement.job)
     if place is not None and len(placement.slots) > len(place.slots):
-        with Trial(cluster) as trial:  # A larger gang than the one it was promised to.
+        with Trial(cluster) as trial:  # A larger gang than the one it was reserved for.
             trial.unreserve(placement.job)
             return _place(cluster, placement)
     if place is None or place.slots != placement.slots:
@@ -118,8 +118,8 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     if cluster.barred(gang.id, gang.slots, now):
         return "a reservation keeps it off"
     if decision.reserved:
-        promise = cluster.reserved.get(decision.job)
-        settled = promise and is_due(cluster, promise) and cluster.ledger.settled(gang.slots)
+        reserved = cluster.reserved.get(decision.job)
+        settled = reserved and is_due(cluster, reserved) and cluster.ledger.settled(gang.slots)
         return "" if settled else "its devices are not free yet"
     if resume_entitlement(cluster, gang, now) is not decision.entitlement:
         return "its tenant's share changed"
@@ -155,16 +155,16 @@ def _demote(cluster: Cluster, job: JobId, wanted_by: JobId, now: Instant) -> str
     if wanted_by not in cluster.pending:
         return "the job is not waiting"
     waiting = cluster.pending[wanted_by]
-    may = _outranks(cluster, waiting, gang, now) or may_reclaim(cluster, waiting, (gang,))
+    may = _may_preempt(cluster, waiting, gang, now) or may_reclaim(cluster, waiting, (gang,))
     return "" if may else "it is no less urgent, or is to be left alone"
 
 
-def _outranks(cluster: Cluster, waiting: Standing, gang: Gang, now: Instant) -> bool:
+def _may_preempt(cluster: Cluster, waiting: Standing, gang: Gang, now: Instant) -> bool:
     """Whether a waiting job may take what a gang of its tenant's has.
 
     It must have run for as long as its tenant grants it.
     """
-    if not outranks(cluster.tenants, waiting, gang, now):
+    if not may_preempt(cluster.tenants, waiting, gang, now):
         return False
     since = gang.standing.since or gang.placed_at
     return now - since >= cluster.tenants[gang.tenant].preempt_rules.min_run_ms
@@ -205,18 +205,18 @@ def _terms(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check what is taken over, in what way others leave, and the job's entitlement."""
     place = decision.place
     for job in decision.revoke:
-        if wrong := _keeps_promise(cluster, job, place):
+        if wrong := _keeps_reserved(cluster, job, place):
             return wrong
     if decision.shrink and (wrong := _shrink(cluster, decision, now)):
         return wrong
     if (decision.suspend or decision.moves) and (wrong := _gently(cluster, decision, now)):
         return wrong
-    return _promise_is_due(cluster, decision, now)
+    return _reserved_is_due(cluster, decision, now)
 
 
 def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return which gang may not be made to shrink to so many tasks; empty when all may."""
-    promise = decision.place
+    reserved = decision.place
     if len(dict(decision.shrink)) < len(decision.shrink):
         return "a gang is to shrink twice"
     lent: list[Gang] = []
@@ -228,41 +228,41 @@ def _shrink(cluster: Cluster, decision: Evict, now: Instant) -> str:
             and may_scale_down(cluster, gang)
             and gang.least <= tasks < len(gang.slots)
             and not (len(gang.slots) - tasks) % gang.step
-            and job not in (*promise.victims, promise.job)
+            and job not in (*reserved.victims, reserved.job)
         )
         if gang is None or not may:
             return f"job {job} may not be made to shrink"
-        if not (_must_yield(cluster, gang, promise, now) or _lends(cluster, gang, promise)):
+        if not (_must_yield(cluster, gang, reserved, now) or _lends(cluster, gang, reserved)):
             lent.append(gang)
             rest.append(gang.of_size(tasks))
     if not lent:
         return ""
     # What the queues of both lose at once must be beyond their guarantees.
-    gone = (cluster.gangs[job] for job in promise.victims)
+    gone = (cluster.gangs[job] for job in reserved.victims)
     own = [gang for gang in gone if gang.entitlement is GUARANTEED]
     parts = [gang.surplus(len(r.slots)) for gang, r in zip(lent, rest, strict=True)]
-    may = _lent_back(cluster, promise, [*parts, *own], rest)
+    may = _lent_back(cluster, reserved, [*parts, *own], rest)
     return "" if may else f"job {lent[0].id} may not be made to shrink"
 
 
-def _lends(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
+def _lends(cluster: Cluster, gang: Gang, reserved: ReservedPlace) -> bool:
     """Whether a gang of a queue that grows has its surplus only until others want it."""
     grows = gang.gauge is not None and gang.gauge.most
-    own = gang.entitlement is OPPORTUNISTIC or cluster.tenant_of(promise.job) == gang.tenant
-    return bool(grows) and own and promise.entitlement is gang.entitlement
+    own = gang.entitlement is OPPORTUNISTIC or cluster.tenant_of(reserved.job) == gang.tenant
+    return bool(grows) and own and reserved.entitlement is gang.entitlement
 
 
 def _lent_back(
-    cluster: Cluster, promise: ReservedPlace, lent: Sequence[Gang], rest: Sequence[Gang] = ()
+    cluster: Cluster, reserved: ReservedPlace, lent: Sequence[Gang], rest: Sequence[Gang] = ()
 ) -> bool:
     """Whether a job may have back what gangs of sibling queues were lent."""
     line = cluster.pending
-    return promise.job in line and may_reclaim(cluster, line[promise.job], lent, rest)
+    return reserved.job in line and may_reclaim(cluster, line[reserved.job], lent, rest)
 
 
 def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Check that some may be frozen, and that others go where it is free."""
-    promise = decision.place
+    reserved = decision.place
     if any(
         not cluster.gangs[job].standing.runs or cluster.gangs[job].shrinking
         for job in decision.suspend
@@ -273,7 +273,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
     with Trial(cluster) as trial:
         for job in decision.revoke:
             trial.unreserve(job)
-        trial.hold(promise.slots, promise.needs)
+        trial.hold(reserved.slots, reserved.needs)
         for move in decision.moves:
             if wrong := _moves_on(cluster, move, decision.evict):
                 return wrong
@@ -284,7 +284,7 @@ def _gently(cluster: Cluster, decision: Evict, now: Instant) -> str:
 
 
 def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -> str:
-    """Check that an evicted gang may be promised what is idle elsewhere."""
+    """Check that what is idle elsewhere may be reserved for an evicted gang."""
     if move.job not in evict or move.victims != (move.job,):
         return "only an evicted gang continues elsewhere"
     gang = cluster.gangs[move.job]
@@ -299,9 +299,9 @@ def _moves_on(cluster: Cluster, move: ReservedPlace, evict: tuple[JobId, ...]) -
 
 def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
     """Return which of the victims need not go; empty when all must."""
-    promise = decision.place
+    reserved = decision.place
     lent: list[Gang] = []
-    for victim in promise.victims:
+    for victim in reserved.victims:
         gang = cluster.gangs.get(victim)
         if gang is None:
             return f"job {victim} is gone already"
@@ -309,24 +309,24 @@ def _stays(cluster: Cluster, decision: Evict, now: Instant) -> str:
             continue
         if gang.leaving:
             return f"job {victim} may not be evicted"
-        if not _must_yield(cluster, gang, promise, now):
+        if not _must_yield(cluster, gang, reserved, now):
             lent.append(gang)
-    if not lent or _lent_back(cluster, promise, lent):
+    if not lent or _lent_back(cluster, reserved, lent):
         return ""
     return f"job {lent[0].id} may not be evicted"
 
 
-def _keeps_promise(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
-    """Return why a promise may not be taken over for another; empty when it may."""
-    promise = cluster.reserved.get(job)
-    if promise is None:
-        return f"job {job} has no promise to lose"
+def _keeps_reserved(cluster: Cluster, job: JobId, wanted: ReservedPlace) -> str:
+    """Return why another may not take over a reserved place; empty when it may."""
+    reserved = cluster.reserved.get(job)
+    if reserved is None:
+        return f"job {job} has no reserved place to lose"
     if wanted.entitlement is not GUARANTEED:
         return "only a guaranteed job takes a place from another"
-    if promise.entitlement is OPPORTUNISTIC:
+    if reserved.entitlement is OPPORTUNISTIC:
         return ""
     if wanted.job not in cluster.pending or job in cluster.placed.leaving:
-        return f"the promise to job {job} stands"
+        return f"the place of job {job} stays reserved"
     taker, holder = cluster.pending[wanted.job], cluster.standing_of(job)
     tenant = cluster.tenants.get(taker.shape.tenant)
     may = (
@@ -359,43 +359,43 @@ def _move(cluster: Cluster, decision: Evict, now: Instant) -> str:
         return wrong
     if decision.demote != place.victims:
         return "it has its cells still"
-    return _promise_is_guaranteed(cluster, decision, gang.standing.shape)
+    return _reserved_is_guaranteed(cluster, decision, gang.standing.shape)
 
 
-def _must_yield(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
-    """Whether a gang has to go for a promise: it borrows, or its turn is over."""
-    if promise.entitlement is GUARANTEED and gang.entitlement is OPPORTUNISTIC:
+def _must_yield(cluster: Cluster, gang: Gang, reserved: ReservedPlace, now: Instant) -> bool:
+    """Whether a gang has to go for a reserved place: it borrows, or its turn is over."""
+    if reserved.entitlement is GUARANTEED and gang.entitlement is OPPORTUNISTIC:
         return True
-    if _frozen_in_its_way(cluster, gang, promise):
+    if _frozen_in_its_way(cluster, gang, reserved):
         return True
-    if promise.job in cluster.pending and _outranks(
-        cluster, cluster.pending[promise.job], gang, now
+    if reserved.job in cluster.pending and _may_preempt(
+        cluster, cluster.pending[reserved.job], gang, now
     ):
         return True
     if cluster.displaces(now) is None:
         return False
-    if promise.job == gang.id:
+    if reserved.job == gang.id:
         return gang.preemptible
     if cluster.slices:
-        return _had_its_slice(cluster, gang, promise, now)
-    return _ranks_behind(cluster, gang, promise, now)
+        return _had_its_slice(cluster, gang, reserved, now)
+    return _ranks_behind(cluster, gang, reserved, now)
 
 
-def _had_its_slice(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
+def _had_its_slice(cluster: Cluster, gang: Gang, reserved: ReservedPlace, now: Instant) -> bool:
     """Whether a gang ran for its time slice, and a job of its queue, no less urgent, waits."""
-    end, waiting = slice_end(cluster.slices, gang), cluster.standing_of(promise.job)
+    end, waiting = slice_end(cluster.slices, gang), cluster.standing_of(reserved.job)
     if end is None or end > now or waiting is None:
         return False
     same = line_of(waiting.shape) == line_of(gang.standing.shape)
-    own = same and promise.entitlement is gang.entitlement
+    own = same and reserved.entitlement is gang.entitlement
     return own and waiting.priority >= gang.priority
 
 
-def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Instant) -> bool:
+def _ranks_behind(cluster: Cluster, gang: Gang, reserved: ReservedPlace, now: Instant) -> bool:
     """Whether a gang ranks behind a job of its tenant that displaces it."""
-    if promise.entitlement is not gang.entitlement:
+    if reserved.entitlement is not gang.entitlement:
         return False  # A borrower evicts no gang that is within its tenant's guarantee.
-    waiting = cluster.standing_of(promise.job)
+    waiting = cluster.standing_of(reserved.job)
     if waiting is None:
         return False
     ordering = cluster.policies.ordering
@@ -404,19 +404,19 @@ def _ranks_behind(cluster: Cluster, gang: Gang, promise: ReservedPlace, now: Ins
     return waiting.shape.tenant == gang.tenant and (mine.key, waiting.id) < (moved, gang.id)
 
 
-def _frozen_in_its_way(cluster: Cluster, gang: Gang, promise: ReservedPlace) -> bool:
+def _frozen_in_its_way(cluster: Cluster, gang: Gang, reserved: ReservedPlace) -> bool:
     """Whether a gang gave up its cells, and keeps what another tenant is guaranteed there."""
     return (
         cluster.guarantee.clears_suspended
-        and promise.entitlement is GUARANTEED
+        and reserved.entitlement is GUARANTEED
         and gang.suspended
         and gang.preemptible
-        and gang.tenant != cluster.tenant_of(promise.job)
-        and _keeps_some_of(gang, promise)
+        and gang.tenant != cluster.tenant_of(reserved.job)
+        and _keeps_some_of(gang, reserved)
     )
 
 
-def _keeps_some_of(gang: Gang, promise: ReservedPlace) -> bool:
+def _keeps_some_of(gang: Gang, reserved: ReservedPlace) -> bool:
     """Whether a suspended gang keeps any of what a place needs, where it needs it."""
     hosts: dict[NodeId, Resources] = {}
     devices: set[tuple[NodeId, int]] = set()
@@ -424,7 +424,7 @@ def _keeps_some_of(gang: Gang, promise: ReservedPlace) -> bool:
         hosts[slot.node] = hosts.get(slot.node, NOTHING) + kept
         if kept.gpu_memory:
             devices.update((slot.node, index) for index in slot.devices)
-    for slot, need in zip(promise.slots, promise.needs, strict=True):
+    for slot, need in zip(reserved.slots, reserved.needs, strict=True):
         kept = hosts.get(slot.node, NOTHING)
         if (need.memory and kept.memory) or (need.disk and kept.disk):
             return True
@@ -433,8 +433,8 @@ def _keeps_some_of(gang: Gang, promise: ReservedPlace) -> bool:
     return False
 
 
-def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
-    """Return why a job may not be promised a place, once others lost theirs."""
+def _reserved_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
+    """Return why no place may be reserved for a job, once others lost theirs."""
     place = decision.place
     if not cluster.slots_open(place.slots):
         return "a part of the place is closed or broken"
@@ -450,13 +450,13 @@ def _promise_is_due(cluster: Cluster, decision: Evict, now: Instant) -> str:
     if wrong := _wrong_form(cluster, shape, place.slots):
         return wrong
     shape = fixed(shape, len(place.slots))
-    if name := _promise_takes_kept(cluster, shape, decision):
+    if name := _reserved_takes_kept(cluster, shape, decision):
         return f"queue {name} does not lend"
-    return _promise_is_guaranteed(cluster, decision, shape)
+    return _reserved_is_guaranteed(cluster, decision, shape)
 
 
-def _promise_is_guaranteed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
-    """Check a promise against its tenant's quota as it will be without its own victims.
+def _reserved_is_guaranteed(cluster: Cluster, decision: Evict, shape: Shape) -> str:
+    """Check a place against its tenant's quota as it will be without its own victims.
 
     In cells it goes where they are, or where it could go once their cells are free. Where
     hardware is lost only the first may be left: cells given up would be others' then.
@@ -483,20 +483,20 @@ def _costs_others(cluster: Cluster, decision: Evict) -> str:
 
 
 def _guaranteed_without(cluster: Cluster, decision: Evict, shape: Shape) -> str:
-    promise = decision.place
-    claim = _claim(shape, promise, promise.needs)
+    reserved = decision.place
+    claim = _claim(shape, reserved, reserved.needs)
     with Trial(cluster) as trial:
         _without(trial, decision, decision.revoke)
-        return cluster.guarantee.objection(claim, promise.entitlement)
+        return cluster.guarantee.objection(claim, reserved.entitlement)
 
 
 def _without(trial: Trial, decision: Evict, revoked: Sequence[JobId]) -> None:
-    """Take from a tenant's own victims what they give up for a job, and some promises."""
-    cluster, promise = trial.cluster, decision.place
+    """Take from a tenant's own victims what they give up, and drop some reserved places."""
+    cluster, reserved = trial.cluster, decision.place
     for job in revoked:
         trial.unreserve(job)
-    tenant = cluster.tenant_of(promise.job)
-    for victim in promise.victims:
+    tenant = cluster.tenant_of(reserved.job)
+    for victim in reserved.victims:
         gang = cluster.gangs[victim]
         if gang.tenant == tenant and gang.entitlement is GUARANTEED:
             trial.drop(victim)
@@ -582,15 +582,14 @@ def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot,
     return ""
 
 
-def _promise_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
+def _reserved_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
     """Whether so is a place that others make way for, now or once they have."""
-    promise = decision.place
-    here = (promise.slots, promise.entitlement)
+    here = (decision.place.slots, decision.place.entitlement)
     if not takes_kept(cluster, shape, *here):
         return ""
     # What its tenant's own give up for it is there, and no longer counts as their queues'.
-    reserved = cluster.reserved
-    owed = [job for job in decision.revoke if reserved[job].entitlement is GUARANTEED]
+    held = cluster.reserved
+    owed = [job for job in decision.revoke if held[job].entitlement is GUARANTEED]
     with Trial(cluster) as trial:
         _without(trial, decision, owed)
         return takes_kept(cluster, shape, *here)

@@ -23,9 +23,9 @@ from allotment.model.quantity import Instant
 
 def proposals(cluster: Cluster, now: Instant) -> Proposals:
     """Yield, one by one, which gang starts, resumes, is promoted or must go."""
-    # 1. Promises: hand over places whose last holder left; drop those on closed nodes.
+    # 1. Reserved places: hand over those whose last holder left; drop those on closed nodes.
     if cluster.reserved:
-        yield from _keep_promises(cluster, now)
+        yield from _use_reserved_places(cluster, now)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if _room_may_be_back(cluster):
         yield from _promote(cluster, now)
@@ -82,37 +82,37 @@ def _in_vain(cluster: Cluster) -> bool:
 # ── 1 ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _keep_promises(cluster: Cluster, now: Instant) -> Proposals:
-    for job, promise in sorted(cluster.reserved.items()):
+def _use_reserved_places(cluster: Cluster, now: Instant) -> Proposals:
+    for job, reserved in sorted(cluster.reserved.items()):
         kept = (
-            cluster.slots_open(promise.slots)
-            and is_due(cluster, promise)
-            and not cluster.barred(job, promise.slots, now)
+            cluster.slots_open(reserved.slots)
+            and is_due(cluster, reserved)
+            and not cluster.barred(job, reserved.slots, now)
         )
         if not kept:
             yield Unreserve(job)
         elif job in cluster.placed.leaving:
             continue  # It moves, and is not gone yet.
-        elif cluster.ledger.settled(promise.slots):
+        elif cluster.ledger.settled(reserved.slots):
             if job in cluster.gangs:
-                yield Resume(job, promise.entitlement, reserved=True, quota=promise.quota)
+                yield Resume(job, reserved.entitlement, reserved=True, quota=reserved.quota)
             else:
-                yield Place(_placement(cluster, promise), reserved=True)
+                yield Place(_placement(cluster, reserved), reserved=True)
 
 
-def _placement(cluster: Cluster, promise: ReservedPlace) -> Placement:
-    """Return where the job of a promise goes: a larger gang, where there is room for it now.
+def _placement(cluster: Cluster, reserved: ReservedPlace) -> Placement:
+    """Return where the job of a reserved place goes: a larger gang, where there is room now.
 
-    In cells it gets what it was promised, unless it left for that itself: to give a promise
-    up for another place could cost others what they are guaranteed while hardware is lost.
-    Where reservations are near it gets what it was promised, too.
+    In cells it gets that place, unless it left for it itself: to give a reserved place up
+    for another could cost others what they are guaranteed while hardware is lost.
+    Where reservations are near it gets that place too.
     """
-    place = Placement(promise.job, promise.slots, promise.entitlement, promise.quota)
-    shape = cluster.pending[promise.job].shape
-    if not shape.most or cluster.reservations.all or not cluster.guarantee.regrows(promise):
+    place = Placement(reserved.job, reserved.slots, reserved.entitlement, reserved.quota)
+    shape = cluster.pending[reserved.job].shape
+    if not shape.most or cluster.reservations.all or not cluster.guarantee.regrows(reserved):
         return place
     with Trial(cluster) as trial:
-        trial.unreserve(promise.job)
+        trial.unreserve(reserved.job)
         return as_large(cluster, shape, place)
 
 
@@ -124,7 +124,7 @@ def _room_may_be_back(cluster: Cluster) -> bool:
 
     Where urgent jobs may take what a borrower were given, their going counts too.
     """
-    return cluster.seen_version != cluster.ledger.version or cluster.outranking
+    return cluster.seen_version != cluster.ledger.version or cluster.preempts
 
 
 def _promote(cluster: Cluster, now: Instant) -> Proposals:

@@ -8,7 +8,7 @@ the two rules holds for them before that much time is over again.
 
 A gang that has run for less than its tenant's `min_run` keeps what it has. Once so many gangs,
 or so much work, were lost within the interval, no other loses anything until a part of that is
-over. What is only promised is not protected: it costs no work. Reclaiming what a tenant is
+over. What is only reserved is not protected: it costs no work. Reclaiming what a tenant is
 guaranteed from borrowers asks none of this (docs/scheduling.md).
 """
 
@@ -51,7 +51,9 @@ class DisruptionBudget:
 
     def gives_way(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
         """Whether a gang gives way to a job of its tenant now."""
-        return outranks(self._tenants, waiting, gang, now) and not self.is_protected(gang, now)
+        return may_preempt(self._tenants, waiting, gang, now) and not self.is_protected(
+            gang, now
+        )
 
     def exhausted(self, tenant: str, now: Instant) -> bool:
         """Whether a tenant's jobs lost all they may lose for now."""
@@ -82,7 +84,7 @@ class DisruptionBudget:
         self, rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant
     ) -> Instant | None:
         """Return when a gang may be made to give way; None if now, or not that is known."""
-        if not outranks(self._tenants, waiting, gang, now):
+        if not may_preempt(self._tenants, waiting, gang, now):
             return next_turn(rules, waiting, gang, now)
         until = self._runs_until(gang)
         return until if until > now else None
@@ -158,7 +160,7 @@ def disruption_budget(tenants: Sequence[Tenant]) -> DisruptionBudget | None:
 # ── urgency ───────────────────────────────────────────────────────────────────────────────
 
 
-def outranks(
+def may_preempt(
     tenants: Mapping[str, Tenant], waiting: Standing, gang: Gang, now: Instant
 ) -> bool:
     """Whether a job may take what a gang of its tenant's has, protected or not."""
@@ -185,7 +187,7 @@ def _its_turn(rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant) 
 
 
 def is_short(job: Standing, short_ms: int) -> bool:
-    """Whether a job promised to run for no longer than that."""
+    """Whether a job is limited to run for no longer than that."""
     return 0 <= job.limit_ms <= short_ms
 
 

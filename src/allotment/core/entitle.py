@@ -2,7 +2,7 @@
 
 from allotment.core.caps import is_over, resumes_beyond
 from allotment.core.cluster import Cluster
-from allotment.core.disruption import outranks
+from allotment.core.disruption import may_preempt
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.lending import kept_of_share
 from allotment.core.request import Shape, lease_part, sum_of
@@ -44,7 +44,7 @@ def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
     return (
         tenant is not None
         and tenant.preempt is not Preempt.NONE
-        and any(outranks(cluster.tenants, each, gang, now) for each in cluster.pending.all())
+        and any(may_preempt(cluster.tenants, each, gang, now) for each in cluster.pending.all())
     )
 
 

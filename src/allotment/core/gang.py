@@ -191,7 +191,7 @@ def held_by_now(need: Resources, *, suspended: bool) -> Resources:
 
 
 class ReservedPlace(msgspec.Struct, frozen=True):
-    """A place promised to a job while its present holders leave."""
+    """A place reserved for a job while its present holders leave."""
 
     job: JobId
     slots: tuple[Slot, ...]

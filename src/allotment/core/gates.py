@@ -212,14 +212,14 @@ def first_below(cluster: Cluster, shape: Shape) -> str | None:
         and beyond_soft(cluster, other) is None
         and not capped_out(cluster, other)
         and not waits_for_guarantee(cluster, other)
-        and not _all_promised(cluster, other)
+        and not _all_reserved(cluster, other)
     }
     return min(names, default=None)
 
 
-def _all_promised(cluster: Cluster, shape: Shape) -> bool:
-    promised = cluster.reserved
-    return bool(promised) and all(job in promised for job in cluster.pending.of(shape))
+def _all_reserved(cluster: Cluster, shape: Shape) -> bool:
+    reserved = cluster.reserved
+    return bool(reserved) and all(job in reserved for job in cluster.pending.of(shape))
 
 
 def kept_for_others(cluster: Cluster, shape: Shape) -> tuple[Kept, str] | None:

@@ -80,7 +80,7 @@ class NodeBook:
         self.others = NOTHING
         """What others use of the host."""
         self.awaited = 0
-        """Devices that are promised to a gang before their holder is gone."""
+        """Devices that are reserved for a gang before their holder is gone."""
         self.cpu = node.cpu_milli
         self.memory = node.memory
         self.disk = node.disk
@@ -109,7 +109,7 @@ class NodeBook:
     def host_fits(self, need: Resources) -> bool:
         """Whether CPU, memory and disk suffice for one task.
 
-        What is promised to another already matters only to a gang that needs some of it. What
+        What is reserved for another matters only to a gang that needs some of it. What
         is reserved while others leave is taken twice, and needed once: a reserved place is
         handed over when they are gone.
         """
@@ -285,7 +285,7 @@ class NodeBook:
         return True
 
     def host_short(self, wanted: Resources, held: Resources) -> bool:
-        """Whether some of the host is promised too often that is wanted, and held."""
+        """Whether some of the host is reserved too often that is wanted, and held."""
         return bool(
             (self.cpu < 0 and wanted.cpu_milli and held.cpu_milli)
             or (self.memory < 0 and wanted.memory and held.memory)
@@ -293,7 +293,7 @@ class NodeBook:
         )
 
     def device_short(self, index: int, wanted: Resources, held: Resources) -> bool:
-        """Whether some of a device is promised too often that is wanted, and held."""
+        """Whether some of a device is reserved too often that is wanted, and held."""
         return bool(
             (self.device_milli[index] < 0 and wanted.gpu_milli and held.gpu_milli)
             or (self.device_memory[index] < 0 and wanted.gpu_memory and held.gpu_memory)
@@ -335,7 +335,7 @@ class Ledger:
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
         self.awaited = 0
-        """Devices of all nodes that are promised before their holders are gone."""
+        """Devices of all nodes that are reserved before their holders are gone."""
         self.whole_free = 0
         """Whole free devices of all nodes, but those that are broken."""
         self._free_at: dict[NodeId, Resources] = {}
@@ -490,7 +490,7 @@ class Ledger:
         return self.books[node].types[index]
 
     def free_milli(self, node: NodeId, index: int) -> int:
-        """Return what is free of one device, in thousandths; negative when it is promised.
+        """Return what is free of one device, in thousandths; negative when it is reserved.
 
         Nothing is free of a broken one.
         """
@@ -499,7 +499,7 @@ class Ledger:
         return min(0, milli) if index in book.bad else milli
 
     def free_memory(self, node: NodeId, index: int) -> int:
-        """Return the bytes of a device's memory that no task holds; negative when promised."""
+        """Return the bytes of a device's memory that no task holds; negative when reserved."""
         return self.books[node].device_memory[index]
 
     def host_fits(self, node: NodeId, need: Resources) -> bool:

@@ -73,10 +73,10 @@ class Places:
             return Place(Placement(waiting.id, slots, entitled))
         return self._displace(waiting)
 
-    def outrank(self, waiting: Standing) -> Proposals:
-        """Let less urgent gangs of its tenant's make way for a job, where it has that right."""
+    def preempt_own(self, waiting: Standing) -> Proposals:
+        """Let less urgent gangs of its tenant make way for a job, where it has that right."""
         cluster, shape = self.cluster, waiting.shape
-        if not cluster.outranking or shape.opportunistic:
+        if not cluster.preempts or shape.opportunistic:
             return
         plan = preempt_lower(cluster, waiting, self.now)
         if (

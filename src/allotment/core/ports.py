@@ -68,5 +68,5 @@ class Hosts(Protocol):
         ...
 
     def free_memory(self, node: NodeId, index: int) -> int:
-        """Return the bytes of a device's memory that no task holds; negative when promised."""
+        """Return the bytes of a device's memory that no task holds; negative when reserved."""
         ...

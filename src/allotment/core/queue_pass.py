@@ -133,8 +133,8 @@ class Placer(Protocol):
         """Find a place for a job: an empty one, or one that others must leave first."""
         ...
 
-    def outrank(self, waiting: Standing) -> Proposals:
-        """Let less urgent gangs of its tenant's make way for a job, where it has that right."""
+    def preempt_own(self, waiting: Standing) -> Proposals:
+        """Let less urgent gangs of its tenant make way for a job, where it has that right."""
         ...
 
     def reclaim(self, waiting: Standing) -> Proposals:
@@ -486,11 +486,11 @@ class QueuePass(Gates):
         """
         asking, behind = self.asking, self.ahead.of(waiting.shape) is not None
         self.others |= self.entitled is OPPORTUNISTIC or self.rescheduler is not None
-        if self.cluster.outranking and self.entitlement is GUARANTEED:
+        if self.cluster.preempts and self.entitlement is GUARANTEED:
             return self._urge(waiting, behind=behind)
         if self.entitlement is OPPORTUNISTIC or not self._matters_behind(waiting):
             # Whether it may make others give way is a matter of its urgency.
-            self.skip.add(waiting.shape if self.cluster.outranking else self.eclass)
+            self.skip.add(waiting.shape if self.cluster.preempts else self.eclass)
         return () if behind else self._reclaim(asking)
 
     def _urge(self, waiting: Standing, *, behind: bool) -> Proposals:
@@ -503,7 +503,7 @@ class QueuePass(Gates):
             # What others gave up for a job behind one that is blocked would help none.
             if cluster.disruption is not None and not shape.opportunistic:
                 cluster.disruption.look_again(waiting, cluster.gangs.values(), self.now)
-            yield from self._masked(self.places.outrank(asking), shape)
+            yield from self._masked(self.places.preempt_own(asking), shape)
         if not self._matters_behind(waiting):
             self.skip.add(shape)
         if not behind:

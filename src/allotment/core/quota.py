@@ -2,7 +2,7 @@
 
 Every job is charged to its tenant, to the queue it is in, to the queues around that, to its
 user and to one of its owner's groups: an account is kept of all that the jobs there hold and
-are promised. Below the tenants it is kept where something is bounded. The group is the first
+have reserved. Below the tenants it is kept where something is bounded. The group is the first
 of the owner's that the tenant lists, or the owner's first where it lists none of them.
 
 A tenant has its guaranteed quota, out of which its jobs hold what is its own; what they hold

@@ -79,7 +79,7 @@ def _beyond(
     covered = [branch.covers(need) for branch in mine]
     if not any(covered):
         return
-    awaited = {job for promise in cluster.reserved.values() for job in promise.victims}
+    awaited = {job for reserved in cluster.reserved.values() for job in reserved.victims}
     theirs = [gang for gang in cluster.gangs.values() if gang.tenant == shape.tenant]
     for gang in sorted(theirs, key=lambda gang: (-gang.placed_at, -gang.id)):
         if (
@@ -100,18 +100,18 @@ def _not_to_keep(cluster: Cluster, tenant: str) -> Removed:
     """Return what counts as used by a tenant's queues, and is not theirs to keep.
 
     That is what they hold by borrowing, or for a while only; and
-    what is promised, until it is held.
+    what is reserved, until it is held.
     """
     gone: Removed = {}
     for gang in cluster.holders():
         if gang.tenant == tenant and (gang.leaving or gang.entitlement is not GUARANTEED):
             chain = cluster.queues.chain(tenant, gang.standing.shape.queue)
             _remove(gone, chain, _held(cluster, gang))
-    for promise in cluster.reserved.values():
-        shape = cluster.shape_of(promise.job)
+    for reserved in cluster.reserved.values():
+        shape = cluster.shape_of(reserved.job)
         if shape.tenant == tenant:
             chain = cluster.queues.chain(tenant, shape.queue)
-            _remove(gone, chain, cluster.held_on(promise.slots, promise.needs))
+            _remove(gone, chain, cluster.held_on(reserved.slots, reserved.needs))
     return gone
 
 
@@ -182,10 +182,10 @@ def _parted(
 
 def _would_stay_within(cluster: Cluster, tree: QueueTree, queue: Queue, need: Vector) -> bool:
     held = _sum(cluster, tree, queue, tuple(cluster.holders()))
-    for promise in cluster.reserved.values():
-        shape = cluster.shape_of(promise.job)
+    for reserved in cluster.reserved.values():
+        shape = cluster.shape_of(reserved.job)
         if shape.tenant == tree.tenant and tree.holds(queue.name, shape.queue):
-            add(held, cluster.held_on(promise.slots, promise.needs))
+            add(held, cluster.held_on(reserved.slots, reserved.needs))
     named = dict(queue.guaranteed.parts)
     fits = all(held.get(p, 0) + need.get(p, 0) <= most for p, most in named.items())
     return fits and any(need.get(part) for part in named)

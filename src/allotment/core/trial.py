@@ -25,7 +25,7 @@ class Trial:
         self.cluster = cluster
         self._undo: list[Callable[[], object]] = []
         self._away: dict[JobId, Gang] = {}
-        """Gangs that are thought away: they may have promises."""
+        """Gangs that are thought away: they may have reserved places."""
         self.version = cluster.ledger.version
         """The version of the books before anything was tried."""
 
@@ -125,7 +125,7 @@ class Trial:
         self.hold(gang.slots, tuple(lease_part(need) for need in gang.needs))
 
     def reserve(self, place: ReservedPlace) -> None:
-        """Record a promise whose slots are not taken yet."""
+        """Record a reserved place whose slots are not taken yet."""
         self.cluster.reserve(place, self._away.get(place.job))
         self._undo.append(lambda: self.cluster.unreserve(place.job))
 

@@ -170,7 +170,7 @@ class Engine:
         # Placing takes and gives nothing back: unless something else happened too, a job that
         # was left waiting waits on.
         self._seen = seen
-        # A gang promoted, or handed what was promised, leaves nothing to others either.
+        # A gang promoted, or handed what was reserved, leaves nothing to others either.
         cluster.seen_version = seen[1] if freed else cluster.ledger.version
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
@@ -226,7 +226,7 @@ class Engine:
     def _change(
         self, decision: Resume | Promote | Demote | Evict | Unreserve | Pack
     ) -> Iterator[e.AnyEvent]:
-        """Return the events of a decision about gangs that have a place, or a promise."""
+        """Return the events of a decision about gangs that have a place, or a reserved one."""
         match decision:
             case Resume(job_id, entitlement, _, quota):
                 no = self.state.jobs[job_id].attempts[-1].no
@@ -245,22 +245,22 @@ class Engine:
                 yield packed(self.state, job_id, beside)
 
     def _make_way(self, evict: Evict) -> Iterator[e.AnyEvent]:
-        """Promise a place to one, and let others leave it, each in its own way."""
-        promise, jobs = evict.place, self.state.jobs
+        """Reserve a place for one, and let others leave it, each in its own way."""
+        reserved, jobs = evict.place, self.state.jobs
         for job in evict.revoke:
-            yield e.ReservedPlaceDropped(job, promise.job)
+            yield e.ReservedPlaceDropped(job, reserved.job)
         for job, tasks in evict.shrink:
-            yield shrinking(jobs[job], tasks, promise.job)
+            yield shrinking(jobs[job], tasks, reserved.job)
         for job in evict.demote:
-            yield e.AttemptDemoted(job, jobs[job].attempts[-1].no, promise.job)
-        for each in (promise, *evict.moves):
+            yield e.AttemptDemoted(job, jobs[job].attempts[-1].no, reserved.job)
+        for each in (reserved, *evict.moves):
             yield e.Reserved(each.job, each.slots, each.entitlement, each.victims, each.quota)
         for job in evict.suspend:
             no = jobs[job].attempts[-1].no
-            yield e.AttemptSuspended(job, no, promise.job)
+            yield e.AttemptSuspended(job, no, reserved.job)
             yield e.ResumeRequested(job, no)
         for job in evict.evict:
-            yield self._eviction(job, promise.job, evict.gain)
+            yield self._eviction(job, reserved.job, evict.gain)
 
     def _eviction(
         self, victim: JobId, wanted_by: JobId, gain: Gain | None = None

@@ -8,7 +8,7 @@ import msgspec
 from allotment.core.cells.book import Cells
 from allotment.core.cells.chain import Cell, bits
 from allotment.core.cells.holding import Holding
-from allotment.core.cells.space import LOATH, Space, spare
+from allotment.core.cells.space import COSTLY, Space, spare
 from allotment.explain.lost_cells import lacking
 
 
@@ -22,7 +22,7 @@ class Account(msgspec.Struct, frozen=True):
     level: int
     guaranteed: int
     used: int
-    """Cells its jobs sit in, or have a place promised in."""
+    """Cells its jobs sit in, or have a place reserved in."""
     broken: int
     """Those of them of which a part takes no new work."""
     free: int
@@ -171,7 +171,7 @@ def _quiet_hosts(cells: Cells, at: int) -> list[int]:
 
 def _lent_in(space: Space, cell: Cell) -> int:
     """Count the leaves of a cell whose user may be sent away."""
-    return space.cost_of(cell) % LOATH
+    return space.cost_of(cell) % COSTLY
 
 
 def _count_parts(space: Space, cell: Cell, lent: int, lowest: int, count: list[int]) -> None:

@@ -92,7 +92,7 @@ def _larger_cells_of_others(cells: Cells, tenant: str, at: int) -> list[str]:
 
 
 def in_use_by(cluster: Cluster, shape: Shape) -> list[JobId]:
-    """Name those of its own tenant that sit in cells it could have, or have a promise there."""
+    """Name jobs of its own tenant that sit in cells it could have, or have places reserved."""
     cells = book_of(cluster)
     chains = [cells.chains[at] for at in chains_for(cells, shape)]
     found = {job for chain in chains for job in _users(cluster, shape, chain, "")}
@@ -128,13 +128,13 @@ def _users(cluster: Cluster, shape: Shape, chain: Chain, kind: str) -> list[JobI
         and _lies_in(chain, gang.slots[0])
     ]
     found += [
-        promise.job
-        for promise in cluster.reserved.values()
-        if promise.pin == shape.pin
-        and promise.entitlement is Entitlement.GUARANTEED
-        and (not kind or kind in promise.quota)
-        and _lies_in(chain, promise.slots[0])
-        and cluster.tenant_of(promise.job) == shape.tenant
+        reserved.job
+        for reserved in cluster.reserved.values()
+        if reserved.pin == shape.pin
+        and reserved.entitlement is Entitlement.GUARANTEED
+        and (not kind or kind in reserved.quota)
+        and _lies_in(chain, reserved.slots[0])
+        and cluster.tenant_of(reserved.job) == shape.tenant
     ]
     return sorted(set(found))
 

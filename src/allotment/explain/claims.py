@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import msgspec
 
-Vector = tuple[int, ...]
-"""Amounts of each resource, in the same order and units everywhere; at least 0."""
+Quantities = tuple[int, ...]
+"""Quantities of each resource, in the same order and units everywhere; at least 0."""
 
 NONE: frozenset[int] = frozenset()
 ZERO = Fraction(0)
@@ -20,14 +20,14 @@ class Claim(msgspec.Struct, frozen=True):
     """
 
     name: str
-    need: Vector = ()
+    need: Quantities = ()
     """What one task takes; empty where there are parts."""
     most: int | None = None
     """Tasks it wants; None for any number."""
     parts: tuple["Claim", ...] = ()
     weight: int = 1
-    guaranteed: Vector = ()
-    limit: Vector = ()
+    guaranteed: Quantities = ()
+    limit: Quantities = ()
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class Node:
-    """One claim while it is being filled. Amounts are exact."""
+    """One claim while it is being filled. Quantities are exact."""
 
     __slots__ = (
         "above", "claim", "counted", "counted_flow", "flow", "flow_then", "held", "is_open",
@@ -86,21 +86,21 @@ class Node:
         """Whether it wants more tasks of its own."""
         return self.claim.most is None or self.tasks < self.claim.most
 
-    def add_up(self, capacity: Vector) -> None:
+    def add_up(self, capacity: Quantities) -> None:
         """Hold what the parts hold."""
         if not self.leaf:
             columns = zip(*(part.held for part in self.parts), strict=True)
             self.held = [sum(column, ZERO) for column in columns]
             self.measure_all(capacity)
 
-    def measure(self, capacity: Vector) -> None:
+    def measure(self, capacity: Quantities) -> None:
         """Look what counts of `held`, and what share that is. Parts are measured first."""
         self.counted = self.held if self.leaf else self._rescaled()
         shares = (has / all_ for has, all_ in zip(self.counted, capacity, strict=True) if all_)
         self.share = max(shares, default=ZERO)
         self.level = self.share / self.claim.weight
 
-    def measure_all(self, capacity: Vector) -> None:
+    def measure_all(self, capacity: Quantities) -> None:
         """Measure this and all below it."""
         for node in self.all():
             node.measure(capacity)
@@ -127,7 +127,9 @@ class Node:
             total = [one + more * scale for one, more in zip(total, part.counted, strict=True)]
         return total
 
-    def close(self, capacity: Vector, room: Vector = (), shut: frozenset[int] = NONE) -> None:
+    def close(
+        self, capacity: Quantities, room: Quantities = (), shut: frozenset[int] = NONE
+    ) -> None:
         """Find out what is open here and below, where `shut` resources are used up already."""
         for bound in (self.claim.limit, room):
             if full := [r for r, most in enumerate(bound) if self.held[r] >= most]:
@@ -150,7 +152,7 @@ def grants(top: Node) -> dict[str, Grant]:
     }
 
 
-def check(capacity: Vector, top: Claim) -> None:
+def check(capacity: Quantities, top: Claim) -> None:
     """Raise ValueError where a tree of claims makes no sense."""
     names: set[str] = set()
     if any(amount < 0 for amount in capacity):
@@ -174,6 +176,6 @@ def _check_one(width: int, claim: Claim) -> None:
     if claim.most is not None and claim.most < 0:
         raise ValueError(f"{name}: wants {claim.most} tasks")
     for what in ("need", "guaranteed", "limit"):
-        vector: Vector = getattr(claim, what)
+        vector: Quantities = getattr(claim, what)
         if vector and (len(vector) != width or any(amount < 0 for amount in vector)):
             raise ValueError(f"{name}: {what} {vector} is not {width} amounts of at least 0")

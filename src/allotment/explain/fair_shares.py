@@ -17,10 +17,10 @@ from fractions import Fraction
 
 import msgspec
 
-from allotment.explain.claims import ZERO, Claim, Grant, Node, Vector, check, grants
+from allotment.explain.claims import ZERO, Claim, Grant, Node, Quantities, check, grants
 
 
-def fluid(capacity: Vector, top: Claim) -> dict[str, Grant]:
+def fluid(capacity: Quantities, top: Claim) -> dict[str, Grant]:
     """Divide a cluster among claims whose tasks may be cut; return the part of each, by name.
 
     Guarantees are granted even where they exceed the capacity, or the limit of a claim above,
@@ -36,7 +36,7 @@ def fluid(capacity: Vector, top: Claim) -> dict[str, Grant]:
     return grants(node)
 
 
-def whole(capacity: Vector, top: Claim) -> dict[str, Grant]:
+def whole(capacity: Quantities, top: Claim) -> dict[str, Grant]:
     """Divide a cluster among claims in whole tasks; return the part of each, by name.
 
     Whose next task does not fit is passed over. Guarantees come first: as many tasks as fit
@@ -64,7 +64,7 @@ class _Rise(msgspec.Struct):
     """Its dominant share stays as it is: it takes only of what it has less of."""
 
 
-def _fill(top: Node, capacity: Vector, room: Vector) -> None:
+def _fill(top: Node, capacity: Quantities, room: Quantities) -> None:
     """Raise all below `top` as far as `room` allows."""
     top.close(capacity, room)
     while top.is_open:
@@ -86,7 +86,7 @@ def _fill(top: Node, capacity: Vector, room: Vector) -> None:
     top.measure_all(capacity)
 
 
-def _rise(node: Node, capacity: Vector) -> _Rise:
+def _rise(node: Node, capacity: Quantities) -> _Rise:
     """Return how an open claim goes up by its weight in dominant share a unit of time."""
     weight = node.claim.weight
     if node.leaf:
@@ -117,7 +117,7 @@ def _rise(node: Node, capacity: Vector) -> _Rise:
     return _Rise(leaves, [amount * factor for amount in flow])
 
 
-def _growth(node: Node, flow: list[Fraction], capacity: Vector) -> Fraction:
+def _growth(node: Node, flow: list[Fraction], capacity: Quantities) -> Fraction:
     """Return how fast the dominant share grows: that of the resources that are dominant now."""
     share = node.share
     return max(
@@ -141,7 +141,7 @@ def _set_flows(top: Node, leaves: list[tuple[Node, Fraction]]) -> list[Node]:
     return list(moving)
 
 
-def _set_rises(node: Node, capacity: Vector) -> None:
+def _set_rises(node: Node, capacity: Quantities) -> None:
     """Note how fast what counts, and the level, grow of a claim and of all that move in it."""
     flow = node.flow
     if not node.leaf:
@@ -176,14 +176,14 @@ def _close_sated(top: Node, leaves: list[tuple[Node, Fraction]]) -> None:
             node.is_open = any(part.is_open for part in node.parts)
 
 
-def _until(node: Node, bound: Vector) -> Iterator[Fraction]:
+def _until(node: Node, bound: Quantities) -> Iterator[Fraction]:
     """Return when a node reaches a bound, by resource."""
     for most, held, flow in zip(bound, node.held, node.flow, strict=False):
         if flow:
             yield (most - held) / flow
 
 
-def _turns(node: Node, capacity: Vector) -> Iterator[Fraction]:
+def _turns(node: Node, capacity: Quantities) -> Iterator[Fraction]:
     """Return the times at which the way in which a claim goes up may change."""
     if not node.leaf:
         yield from _switches(node, capacity)
@@ -192,7 +192,7 @@ def _turns(node: Node, capacity: Vector) -> Iterator[Fraction]:
         yield (node.claim.most - node.tasks) / node.speed
 
 
-def _switches(node: Node, capacity: Vector) -> Iterator[Fraction]:
+def _switches(node: Node, capacity: Quantities) -> Iterator[Fraction]:
     """Return when another resource becomes dominant."""
     share, growth = node.share, node.rise * node.claim.weight
     for r, all_ in enumerate(capacity):
@@ -212,7 +212,7 @@ def _meetings(node: Node) -> Iterator[Fraction]:
 # ── whole tasks ─────────────────────────────────────────────────────────────────────────
 
 
-def _hand_out(top: Node, capacity: Vector, room: Vector) -> None:
+def _hand_out(top: Node, capacity: Quantities, room: Quantities) -> None:
     """Hand tasks out one by one as long as some claim's next one fits in `room`."""
     while _open(top, capacity, room, []):
         top.measure_all(capacity)
@@ -230,7 +230,9 @@ def _openings(node: Node) -> Iterator[Node]:
     return (part for part in node.parts if part.is_open)
 
 
-def _open(node: Node, capacity: Vector, room: Vector, above: list[tuple[Node, Vector]]) -> bool:
+def _open(
+    node: Node, capacity: Quantities, room: Quantities, above: list[tuple[Node, Quantities]]
+) -> bool:
     """Find out below whose next task fits in all that bounds it."""
     bounds = [*above, (node, node.claim.limit), (node, room)]
     if node.leaf:

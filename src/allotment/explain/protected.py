@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from allotment.core.cluster import Cluster
-from allotment.core.disruption import DisruptionBudget, next_turn, outranks
+from allotment.core.disruption import DisruptionBudget, may_preempt, next_turn
 from allotment.core.gang import Standing
 from allotment.core.preemption.room import losers, preempt_lower
 from allotment.explain.cell_words import listed
@@ -118,7 +118,7 @@ def _words(
         )
     gangs = [cluster.gangs[job] for job in jobs]
     short = any((g.standing.since or g.placed_at) + rules.min_run_ms > now for g in gangs)
-    if short and all(outranks(cluster.tenants, waiting, gang, now) for gang in gangs):
+    if short and all(may_preempt(cluster.tenants, waiting, gang, now) for gang in gangs):
         return (
             f"It may preempt {who} of its own tenant {when}, when the minimum run time there "
             f"({show_millis(rules.min_run_ms)}, min_run) is over."

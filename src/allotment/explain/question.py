@@ -64,7 +64,7 @@ class Question(Gates):
         """Whether less urgent jobs of its own tenant would make way for it."""
         if self.entitled is GUARANTEED or self.decision is not None:
             return False
-        return next(self._places.outrank(self.asking), None) is not None
+        return next(self._places.preempt_own(self.asking), None) is not None
 
     @cached_property
     def entitlement(self) -> Entitlement | None:

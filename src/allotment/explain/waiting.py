@@ -252,9 +252,9 @@ def _no_room_counted(asked: Question) -> Blocked:
 
 def _reserved(asked: Question) -> Blocked:
     """Report which jobs must leave its reserved place first."""
-    cluster, reservation = asked.cluster, asked.cluster.reserved[asked.job.id]
-    victims = cluster.placed.awaited(reservation)
-    tenant = cluster.tenant_of(reservation.job)
+    cluster, reserved = asked.cluster, asked.cluster.reserved[asked.job.id]
+    victims = cluster.placed.awaited(reserved)
+    tenant = cluster.tenant_of(reserved.job)
     own = sum(1 for gang in victims if gang.tenant == tenant)
     who = " and ".join(
         _count(number, word)
@@ -262,18 +262,18 @@ def _reserved(asked: Question) -> Blocked:
         if number
     )
     who += " of its own tenant" if own else ""
-    if surplus := _surplus(cluster, reservation):
+    if surplus := _surplus(cluster, reserved):
         who += (" and " if who else "") + _count(surplus, "surplus task")
-    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reservation.slots)))
+    nodes = listed(list(dict.fromkeys(cluster.nodes[s.node].name for s in reserved.slots)))
     first = f"; {who} must leave it first" if who else ""
     return Blocked(Reason.WAITING_FOR_VICTIMS, f"A place on {nodes} is reserved{first}.")
 
 
-def _surplus(cluster: Cluster, reservation: ReservedPlace) -> int:
-    """Count the surplus tasks that are on their way out of a promised place."""
+def _surplus(cluster: Cluster, reserved: ReservedPlace) -> int:
+    """Count the surplus tasks that are on their way out of a reserved place."""
     if not cluster.placed.parting:
         return 0
-    place = {(slot.node, index) for slot in reservation.slots for index in slot.devices}
+    place = {(slot.node, index) for slot in reserved.slots for index in slot.devices}
     return sum(
         any((slot.node, index) in place for index in slot.devices)
         for gang in cluster.placed.parting.values()

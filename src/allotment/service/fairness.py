@@ -12,7 +12,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.request import Shape, total_of
 from allotment.core.sharing import borrows
 from allotment.engine.state import State
-from allotment.explain.claims import Claim, Grant, Vector
+from allotment.explain.claims import Claim, Grant, Quantities
 from allotment.explain.fair_shares import fluid
 from allotment.model.ids import JobId
 from allotment.model.quantity import NOTHING, Instant, Resources
@@ -118,7 +118,7 @@ def weigh(asked: Asked) -> FairnessReport:
 # ── what there is, and who asks ─────────────────────────────────────────────────────────
 
 
-def _vector(amount: Resources) -> Vector:
+def _vector(amount: Resources) -> Quantities:
     """Return what is divided, part by part."""
     return msgspec.structs.astuple(amount)
 

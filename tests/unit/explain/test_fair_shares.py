@@ -5,10 +5,10 @@ from fractions import Fraction
 
 import pytest
 
-from allotment.explain.claims import Claim, Grant, Vector
+from allotment.explain.claims import Claim, Grant, Quantities
 from allotment.explain.fair_shares import fluid, whole
 
-Divide = Callable[[Vector, Claim], Mapping[str, Grant]]
+Divide = Callable[[Quantities, Claim], Mapping[str, Grant]]
 BOTH = pytest.mark.parametrize("divide", [fluid, whole])
 
 
@@ -16,7 +16,7 @@ def all_of(*parts: Claim) -> Claim:
     return Claim("cluster", parts=parts)
 
 
-def tasks(divide: Divide, capacity: Vector, *parts: Claim) -> dict[str, Fraction]:
+def tasks(divide: Divide, capacity: Quantities, *parts: Claim) -> dict[str, Fraction]:
     """Give the tasks of every claim that has some."""
     found = divide(capacity, all_of(*parts))
     return {name: grant.tasks for name, grant in found.items() if grant.tasks}
@@ -139,7 +139,7 @@ def test_what_the_cluster_does_not_have_nobody_gets(divide: Divide) -> None:
         ((1,), Claim("A", parts=(Claim("A", (1,)),)), "two claims have this name"),
     ],
 )
-def test_nonsense_is_refused(capacity: Vector, claim: Claim, said: str) -> None:
+def test_nonsense_is_refused(capacity: Quantities, claim: Claim, said: str) -> None:
     for divide in (fluid, whole):
         with pytest.raises(ValueError, match=said.replace("(", r"\(").replace(")", r"\)")):
             divide(capacity, claim)

@@ -144,16 +144,16 @@ class Cells:
         slots: Sequence[Slot],
         needs: Sequence[Resources],
         *,
-        loath: bool = False,
+        costly: bool = False,
     ) -> None:
         """Let an opportunistic gang sit on leaves that no guaranteed task takes.
 
-        It is `loath` to go unless it asked to run on idle cells alone. What of it lies in no
-        cell is in no share: a configuration may have taken the cell away from under it.
+        It is `costly` to evict unless it asked to run on idle cells alone. What of it lies in
+        no cell is in no share: a configuration may have taken the cell away from under it.
         """
         self.last = None
         for spot in self.leaves_of(slots, needs):
-            self.uses[spot.chain].lend(job, spot, loath=loath)
+            self.uses[spot.chain].lend(job, spot, costly=costly)
 
     def call_in(self, job: JobId, slots: Sequence[Slot], needs: Sequence[Resources]) -> None:
         """Undo `lend`."""
@@ -164,7 +164,7 @@ class Cells:
     def set_aside(
         self, slots: Sequence[Slot], needs: Sequence[Resources], times: int = +1
     ) -> None:
-        """Keep other borrowers off leaves that one of them is promised; owners take them."""
+        """Keep other borrowers off leaves reserved for one of them; owners take them."""
         self.last = None
         for spot in self.leaves_of(slots, needs):
             if spot.mask:  # Else it needs the host alone.
@@ -326,7 +326,7 @@ class Cells:
         ]
 
     def stands(self, tenant: str, pin: str, slots: Sequence[Slot], quota: Quota) -> bool:
-        """Whether a place that was promised can still be had: it is guaranteed, and healthy."""
+        """Whether a reserved place can still be had: it is guaranteed, and healthy."""
         holdings = self.holdings.get((tenant, pin), {})
         for slot in slots:
             for at, number in self._at.get(slot.node, ()):
@@ -404,8 +404,8 @@ class PlacedInCells:
         if gang.entitlement is GUARANTEED:
             self._cells.take(gang.tenant, gang.pin, gang.slots, gang.needs, gang.quota, gang.id)
         else:
-            loath = not (gang.opportunistic or gang.is_surplus)
-            self._cells.lend(gang.id, gang.slots, gang.needs, loath=loath)
+            costly = not (gang.opportunistic or gang.is_surplus)
+            self._cells.lend(gang.id, gang.slots, gang.needs, costly=costly)
 
     def leave(self, gang: Gang) -> None:
         """Undo `enter`."""

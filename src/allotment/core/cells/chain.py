@@ -343,7 +343,7 @@ class Avoid(msgspec.Struct, frozen=True):
     nodes: frozenset[NodeId] = frozenset()
     devices: frozenset[tuple[NodeId, int]] = frozenset()
     borrowed: bool = False
-    """Also where borrowers sit, or are promised to."""
+    """Also where borrowers sit, or have a place reserved."""
 
     def leaves(self, chain: Chain) -> dict[int, int]:
         """Return the leaves of a chain that this is, by node."""

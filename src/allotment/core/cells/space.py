@@ -7,7 +7,7 @@ no history in the lists, so what is undone, replayed or reported in another orde
 same. A shut leaf, one that is broken, is in no cell and parts the cells above it.
 
 Free cells of a level stand in buckets by what it costs to have them: a tenant gets the one
-with fewest leaves whose gang is loath to go, and of these the one with fewest that are lent
+with fewest leaves whose gang is costly to evict, and of these the one with fewest that are lent
 at all. Loath is a gang that borrows for want of a share; one that asked for idle cells is not.
 """
 
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from allotment.core.cells.chain import Cell, Chain, bits
 
-LOATH = 1 << 32
-"""What a leaf costs whose user is loath to go, in leaves that are only lent."""
+COSTLY = 1 << 32
+"""What a leaf costs whose user is costly to evict, in leaves that are only lent."""
 
 
 class Space:
@@ -34,8 +34,8 @@ class Space:
         """The same, for the nodes that have any."""
         self.lent = [0] * nodes
         """Leaves whose user may be sent away, by node."""
-        self.loath = [0] * nodes
-        """Those of them whose user is loath to go."""
+        self.costly = [0] * nodes
+        """Those of them whose user is costly to evict."""
         self.unbound = [0] * levels
         """Cells that tenants may still ask for, by level."""
         self.count = [0] * levels
@@ -89,13 +89,13 @@ class Space:
         self._set(node, self.held[node], shut)
         self._lay(cell)
 
-    def set_lent(self, node: int, lent: int, loath: int = 0) -> None:
-        """Set on which leaves of a node a loath borrower sits.
+    def set_lent(self, node: int, lent: int, costly: int = 0) -> None:
+        """Set on which leaves of a node a costly borrower sits.
 
-        Gangs that are loath to go sit on lent leaves.
+        Gangs that are costly to evict sit on lent leaves.
         """
-        before, was_loath = self.lent[node], self.loath[node]
-        changed = (before ^ lent) | (was_loath ^ loath)
+        before, was_costly = self.lent[node], self.costly[node]
+        changed = (before ^ lent) | (was_costly ^ costly)
         cells: list[Cell] = []
         for leaf in bits(changed & ~self.held[node] & ~self.shut[node]):
             cell = self.free_around(self.chain.cell_at(0, node, leaf))
@@ -103,9 +103,9 @@ class Space:
                 cells.append(cell)
         for cell in cells:
             self._remove(cell)
-        self.lent[node], self.loath[node] = lent, loath
+        self.lent[node], self.costly[node] = lent, costly
         more = lent.bit_count() - before.bit_count()
-        more += LOATH * (loath.bit_count() - was_loath.bit_count())
+        more += COSTLY * (costly.bit_count() - was_costly.bit_count())
         for level in range(self.chain.node_level + 1, self.chain.top + 1):
             self._cost_of[level][node // self.chain.per[level]] += more
         for cell in cells:
@@ -224,7 +224,7 @@ class Space:
         if not lent:
             return 0
         mask = chain.mask_of(cell)
-        return (lent & mask).bit_count() + LOATH * (self.loath[node] & mask).bit_count()
+        return (lent & mask).bit_count() + COSTLY * (self.costly[node] & mask).bit_count()
 
     def _add(self, cell: Cell) -> None:
         level, number = cell

@@ -1,4 +1,4 @@
-"""What is in use of a chain: taken by owners, lent to borrowers, promised to some of them.
+"""What is in use of a chain: taken by owners, lent to borrowers, reserved for some of them.
 
 The rest is idle. Opportunistic gangs go there: far from guaranteed work, packed together.
 """
@@ -21,12 +21,12 @@ class Use:
         """Leaves that guaranteed tasks sit on, by node."""
         self.borrowers: list[dict[JobId, int]] = [{} for _ in chain.nodes]
         """The jobs on lent leaves of a node, and on which."""
-        self.loath: list[dict[JobId, int]] = [{} for _ in chain.nodes]
-        """The same of those that are loath to go."""
+        self.costly: list[dict[JobId, int]] = [{} for _ in chain.nodes]
+        """The same of those that are costly to evict."""
         self.parts: dict[tuple[int, int], int] = {}
         """Lent leaves that are shared: what is used of them, by node and leaf."""
         self.aside: dict[int, dict[int, int]] = {}
-        """Leaves that are promised to borrowers, and how often, by node."""
+        """Leaves that are reserved for borrowers, and how often, by node."""
         self.hosted: dict[int, int] = {}
         """Leaves whose part of the host borrowers use without a device, by node."""
         self.idle = Idle(chain)
@@ -43,13 +43,13 @@ class Use:
         self.taken[node] = (self.taken[node] & ~mask) | left
         self.rate(node)
 
-    def lend(self, job: JobId, spot: Spot, *, loath: bool) -> None:
-        """Let a task of a borrower sit on leaves, which may be `loath` to go."""
+    def lend(self, job: JobId, spot: Spot, *, costly: bool) -> None:
+        """Let a task of a borrower sit on leaves, which may be `costly` to evict."""
         node, mask = spot.node, spot.mask
         if spot.is_part:
             for leaf in bits(mask):
                 self.parts[node, leaf] = self.parts.get((node, leaf), 0) + spot.milli
-        for jobs in (self.borrowers, self.loath) if loath else (self.borrowers,):
+        for jobs in (self.borrowers, self.costly) if costly else (self.borrowers,):
             jobs[node][job] = jobs[node].get(job, 0) | mask
         self._host(spot, +1)
         self._set_lent(node, self._space.lent[node] | mask)
@@ -63,14 +63,14 @@ class Use:
                 if left := self.parts.pop((node, leaf)) - spot.milli:
                     self.parts[node, leaf] = left
                     gone &= ~(1 << leaf)
-        for jobs in (self.borrowers, self.loath):
+        for jobs in (self.borrowers, self.costly):
             if mine := jobs[node].pop(job, 0) & ~mask:
                 jobs[node][job] = mine
         self._host(spot, -1)
         self._set_lent(node, self._space.lent[node] & ~gone)
 
     def set_aside(self, node: int, mask: int, times: int) -> None:
-        """Promise leaves to a borrower (+1), or no longer (-1)."""
+        """Reserve leaves for a borrower (+1), or no longer (-1)."""
         leaves = self.aside.setdefault(node, {})
         for leaf in bits(mask):
             leaves[leaf] = leaves.get(leaf, 0) + times
@@ -95,16 +95,16 @@ class Use:
                 self.hosted[spot.node] = left
 
     def _set_lent(self, node: int, lent: int) -> None:
-        loath = 0
-        for mask in self.loath[node].values():
-            loath |= mask
-        self._space.set_lent(node, lent, loath)
+        costly = 0
+        for mask in self.costly[node].values():
+            costly |= mask
+        self._space.set_lent(node, lent, costly)
         self.rate(node)
 
     # ── reading ─────────────────────────────────────────────────────────────────────────
 
     def borrowed(self) -> list[int]:
-        """Return the leaves that borrowers have, or are promised, of each node."""
+        """Return the leaves that borrowers have, or have reserved, of each node."""
         leaves = list(self._space.lent)
         for node, aside in self.aside.items():
             leaves[node] |= sum(1 << leaf for leaf in aside)

@@ -1,7 +1,7 @@
 """How gangs that must go do so, by their eviction mode: requeued, suspended, or migrated.
 
 The mode is the job's, or else its tenant's. A suspended gang keeps its memory, so that is
-done only where the place is free in spite of it. One that migrates is promised a place on
+done only where the place is free in spite of it. One that migrates has a place reserved on
 what is idle, if there is any, and told to go as if evicted; else it waits again.
 
 Bad at: a suspended gang waits for its very devices, whatever else becomes free.
@@ -79,17 +79,17 @@ def _suspending(cluster: Cluster, evict: Evict, frozen: list[JobId]) -> Evict:
 
 def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bool:
     """Whether the place is there once some are suspended, and the other victims gone."""
-    promise = evict.place
+    reserved = evict.place
     with Trial(cluster) as trial:
         for job in evict.revoke:
             trial.unreserve(job)
-        for job in promise.victims:
+        for job in reserved.victims:
             gang = trial.drop(job)
             if job in frozen:
                 keeps = tuple(need - lease_part(need) for need in gang.needs)
                 trial.hold(gang.slots, keeps)
         trial.scale_all_down(evict.shrink)
-        return trial.fits(promise.slots, promise.needs)
+        return trial.fits(reserved.slots, reserved.needs)
 
 
 def _moves(

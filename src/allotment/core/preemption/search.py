@@ -199,7 +199,7 @@ def borrowers(cluster: Cluster, now: Instant) -> Iterator[Candidate]:
 
     These come cheapest first; ties: newest first.
     """
-    promised = awaited(cluster)
+    going = awaited(cluster)
     yield from leaving(cluster)
     yield from whole(borrowed_places(cluster))
     key = cluster.policies.victims.key
@@ -207,7 +207,7 @@ def borrowers(cluster: Cluster, now: Instant) -> Iterator[Candidate]:
         gang
         for gangs in cluster.placed.borrowers.values()
         for gang in gangs.values()
-        if not gang.leaving and gang.id not in promised
+        if not gang.leaving and gang.id not in going
     ]
     gangs.sort(key=lambda gang: (key(gang, now), -gang.id))
     yield from whole(gangs)
@@ -231,10 +231,10 @@ def borrowed_places(
         return []
     nodes = None if slots is None else {slot.node for slot in slots}
     return [
-        promise
-        for _, promise in sorted(cluster.reserved.items())
-        if promise.entitlement is OPPORTUNISTIC
-        and (nodes is None or any(slot.node in nodes for slot in promise.slots))
+        reserved
+        for _, reserved in sorted(cluster.reserved.items())
+        if reserved.entitlement is OPPORTUNISTIC
+        and (nodes is None or any(slot.node in nodes for slot in reserved.slots))
     ]
 
 
@@ -261,8 +261,8 @@ def lower_priority(cluster: Cluster, waiting: Standing, now: Instant) -> list[Pr
         )
     ]
     places = [
-        ((priority, 0, -promise.job), promise)
-        for priority, promise in _lesser_places(cluster, waiting)
+        ((priority, 0, -reserved.job), reserved)
+        for priority, reserved in _lesser_places(cluster, waiting)
     ]
     return [holder for _, holder in sorted([*gangs, *places], key=lambda pair: pair[0])]
 
@@ -272,8 +272,8 @@ def _lesser_places(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, R
 
     A gang that moves keeps what it is on the way to.
     """
-    for job, promise in cluster.reserved.items():
-        if promise.entitlement is not GUARANTEED or job in cluster.placed.leaving:
+    for job, reserved in cluster.reserved.items():
+        if reserved.entitlement is not GUARANTEED or job in cluster.placed.leaving:
             continue
         standing = cluster.standing_of(job)
         if (
@@ -281,12 +281,12 @@ def _lesser_places(cluster: Cluster, waiting: Standing) -> Iterator[tuple[int, R
             and standing.priority < waiting.priority
             and standing.shape.tenant == waiting.shape.tenant
         ):
-            yield standing.priority, promise
+            yield standing.priority, reserved
 
 
 def awaited(cluster: Cluster) -> set[JobId]:
     """Return the gangs whose leaving some reserved place waits for."""
-    return {job for promise in cluster.reserved.values() for job in promise.victims}
+    return {job for reserved in cluster.reserved.values() for job in reserved.victims}
 
 
 # ── surplus tasks ───────────────────────────────────────────────────────────────────────

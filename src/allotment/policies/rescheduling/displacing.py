@@ -146,12 +146,12 @@ def _behind(
     cluster: Cluster, order: Running, key: Key, tenant: str, now: Instant
 ) -> Iterator[Gang]:
     """Yield the gangs of a tenant that rank behind a place and may go, worst first."""
-    promised: set[JobId] | None = None
+    going: set[JobId] | None = None
     for job in order.worst_first(key, now):
-        if promised is None:
-            promised = awaited(cluster)
+        if going is None:
+            going = awaited(cluster)
         gang = cluster.gangs[job]
-        if gang.tenant == tenant and not (gang.leaving or gang.suspended or job in promised):
+        if gang.tenant == tenant and not (gang.leaving or gang.suspended or job in going):
             yield gang
 
 
@@ -182,7 +182,7 @@ def _by_numbers(
 
 
 def _coming(cluster: Cluster) -> int:
-    """Sum up what leaving gangs will free, promised or not, in thousandths."""
+    """Sum up what leaving gangs will free, reserved or not, in thousandths."""
     coming = (*cluster.placed.leaving.values(), *cluster.placed.parting.values())
     return sum(gang.held().gpu_milli for gang in coming)
 
@@ -197,7 +197,7 @@ def _worse(
 ) -> list[Gang]:
     """Return just enough gangs that rank behind, worst first; none when all are not enough."""
     ledger = cluster.ledger
-    # What leaving gangs will free counts, less what of it is promised already.
+    # What leaving gangs will free counts, less what of it is reserved already.
     coming = max(0, _coming(cluster) - ledger.awaited * DEVICE)
     missing = waiting.gpu_milli - ledger.whole_free * DEVICE - coming
     worse: list[Gang] = []

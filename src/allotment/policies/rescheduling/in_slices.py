@@ -137,13 +137,13 @@ class InSlices:
     def _over(self, line: Line, job: Standing, now: Instant) -> list[Gang]:
         """Return gangs of a queue that had their slice and may go for a job, worst first."""
         cluster = self.cluster
-        promised = awaited(cluster)
+        going = awaited(cluster)
         found = [
             gang
             for each in self.order.over(now)
             if (gang := cluster.gangs[each]).priority <= job.priority
             and line_of(gang.standing.shape) == line
-            and not (gang.leaving or gang.shrinking or each in promised)
+            and not (gang.leaving or gang.shrinking or each in going)
         ]
         return sorted(found, key=lambda gang: gang.priority)
 

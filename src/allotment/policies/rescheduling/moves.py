@@ -1,9 +1,9 @@
 """Moving: a running gang goes where the moving policy says it is better off.
 
 Rule: at a turn, best-ranked gangs first, each is offered the place it would get if it came
-now, among what is free. If that is better it is promised the place, told to go as if it were
-evicted, and starts there. No other is touched; a gang that got nothing done since it was
-placed stays, or it could be moved about for ever.
+now, among what is free. If that is better, the place is reserved for it; it is told to go as
+if it were evicted, and starts there. No other is touched; a gang that got nothing done since
+it was placed stays, or it could be moved about for ever.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -48,11 +48,11 @@ def move_to(cluster: Cluster, gang: Gang, place: FreePlace, gain: Gain | None = 
     are those of its new place, which may be the same.
     """
     slots, quota = place
-    promise = ReservedPlace(
+    reserved = ReservedPlace(
         gang.id, slots, gang.needs, gang.entitlement, (gang.id,), quota, gang.pin
     )
     own = cluster.cells is not None and gang.entitlement is GUARANTEED
-    return Evict(promise, (gang.id,), demote=(gang.id,) if own else (), gain=gain)
+    return Evict(reserved, (gang.id,), demote=(gang.id,) if own else (), gain=gain)
 
 
 def free_place(cluster: Cluster, gang: Gang, requests: tuple[Request, ...]) -> FreePlace | None:

@@ -40,10 +40,10 @@ def join(
     if entitled is None or capped_out(cluster, shape):
         return
     needs = needs_of(shape.requests)
-    gang, promise = cluster.gangs.get(job), cluster.reserved.get(job)
-    if promise is not None:
-        slots = promise.slots
-        awaited = tuple(j for j in promise.victims if j in cluster.gangs and j != job)
+    gang, reserved = cluster.gangs.get(job), cluster.reserved.get(job)
+    if reserved is not None:
+        slots = reserved.slots
+        awaited = tuple(j for j in reserved.victims if j in cluster.gangs and j != job)
         if cluster.barred(partner, slots, now):
             return
         if awaited:
@@ -155,7 +155,7 @@ def _behind(
 ) -> list[list[Gang]]:
     """Return pairs and single jobs that all rank behind, worst first."""
     after = cluster.pending.key(waiting.id)
-    promised = awaited(cluster)
+    going = awaited(cluster)
     units: dict[tuple[Slot, ...], list[Gang]] = {}
     for gang in cluster.gangs.values():
         units.setdefault(gang.slots, []).append(gang)
@@ -166,7 +166,7 @@ def _behind(
         units[slots]
         for slots in worst_first
         if all(
-            not (gang.leaving or gang.suspended or gang.id in promised)
+            not (gang.leaving or gang.suspended or gang.id in going)
             and gang.tenant == waiting.shape.tenant
             and order.key(gang.id, now) > after
             for gang in units[slots]
