@@ -6,6 +6,7 @@ asked for the next one.
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -42,59 +43,9 @@ from allotment.sweeps.label import labelled
 Emit = Iterator[e.AnyEvent]
 
 
-def decide(  # noqa: C901, PLR0911, PLR0912 - one line a command
-    state: State, command: c.AnyCommand, actor: Actor, now: Instant
-) -> Emit:
+def decide(state: State, command: c.AnyCommand, actor: Actor, now: Instant) -> Emit:
     """Return the events a command causes. Raises Rejected when it may not come true."""
-    match command:
-        case c.SubmitJob():
-            return _submit(state, command, actor, now)
-        case c.SubmitAgain():
-            return submit_again(state, command, actor, check)
-        case c.EditJob(job, spec):
-            return _edit(state, _find(state, job), spec)
-        case c.HoldJob(job):
-            return _hold(state, _find(state, job))
-        case c.ReleaseJob(job):
-            return _release(state, _find(state, job))
-        case c.NoteJob(job, text):
-            return _note(_find(state, job), text)
-        case c.NoteKept(job, path, step, kept, why):
-            _find(state, job)
-            return iter([e.CheckpointKept(job, path, step, kept, why)])
-        case c.NoteRestored():
-            return _restored(_find(state, command.job), command)
-        case c.NoteOutputs(job, saved, why):
-            _find(state, job)
-            return iter([e.OutputsSaved(job, saved, why)])
-        case c.CancelJob(job):
-            return _cancel(state, _find(state, job), actor, now)
-        case c.StopSweep():
-            return stop_sweep(state, command, actor, now)
-        case c.ProposeTrial(job, params):
-            return propose(state, _find(state, job), params)
-        case c.SuspendJob(job):
-            return _suspend(_find(state, job))
-        case c.ResumeJob(job):
-            return _resume(_find(state, job))
-        case c.DrainNode(node, reason):
-            return _drain(state, node, reason)
-        case c.UndrainNode(node):
-            return _undrain(state, node)
-        case c.DeclareHealth():
-            return declare(state, command, actor, now)
-        case c.ReserveNodes():
-            return reserve(state, command, now)
-        case c.EndReservation(name):
-            return end(state, name)
-        case c.DataCommand():
-            return decide_on_data(state, command, actor, now)
-        case c.ApplyConfig(config):
-            return _configure(state, config, now)
-        case c.FindNodes():
-            return find_nodes(state, command, now)
-        case c.FindReservations():
-            return find_reservations(state, command, now)
+    return _DECIDE[type(command)](state, command, actor, now)
 
 
 def _find(state: State, job: JobId) -> JobRecord:
@@ -353,6 +304,14 @@ def _restored(job: JobRecord, command: c.NoteRestored) -> Emit:
     )
 
 
+def _kept(job: JobRecord, command: c.NoteKept) -> Emit:
+    yield e.CheckpointKept(job.id, command.path, command.step, command.kept, command.why)
+
+
+def _saved(job: JobRecord, command: c.NoteOutputs) -> Emit:
+    yield e.OutputsSaved(job.id, command.saved, command.why)
+
+
 # ── jobs that hold a place ──────────────────────────────────────────────────────────────
 
 
@@ -461,3 +420,54 @@ def _wrong(job: JobRecord, verb: str, must: str, hint: str = "") -> Rejected:
         f"Job {job.id} is {job.state.value}; only a job that {must} can be {verb}.",
         hint,
     )
+
+
+# ── which function decides on a command ─────────────────────────────────────────────────
+
+
+def _of_job(
+    decides: Callable[[State, JobRecord, Any], Emit],
+) -> Callable[[State, Any, Actor, Instant], Emit]:
+    """Let a function decide on a command about one job. Raises Rejected where there is none."""
+    return lambda state, command, _actor, _now: decides(
+        state, _find(state, command.job), command
+    )
+
+
+_DECIDE: dict[type[c.Command], Callable[[State, Any, Actor, Instant], Emit]] = {
+    c.SubmitJob: _submit,
+    c.SubmitAgain: lambda state, command, actor, _now: submit_again(
+        state, command, actor, check
+    ),
+    c.EditJob: _of_job(lambda state, job, command: _edit(state, job, command.spec)),
+    c.HoldJob: _of_job(lambda state, job, _command: _hold(state, job)),
+    c.ReleaseJob: _of_job(lambda state, job, _command: _release(state, job)),
+    c.NoteJob: _of_job(lambda _state, job, command: _note(job, command.text)),
+    c.NoteKept: _of_job(lambda _state, job, command: _kept(job, command)),
+    c.NoteRestored: _of_job(lambda _state, job, command: _restored(job, command)),
+    c.NoteOutputs: _of_job(lambda _state, job, command: _saved(job, command)),
+    c.CancelJob: lambda state, command, actor, now: _cancel(
+        state, _find(state, command.job), actor, now
+    ),
+    c.StopSweep: stop_sweep,
+    c.ProposeTrial: _of_job(lambda state, job, command: propose(state, job, command.params)),
+    c.SuspendJob: _of_job(lambda _state, job, _command: _suspend(job)),
+    c.ResumeJob: _of_job(lambda _state, job, _command: _resume(job)),
+    c.DrainNode: lambda state, command, _actor, _now: _drain(
+        state, command.node, command.reason
+    ),
+    c.UndrainNode: lambda state, command, _actor, _now: _undrain(state, command.node),
+    c.DeclareHealth: declare,
+    c.ReserveNodes: lambda state, command, _actor, now: reserve(state, command, now),
+    c.EndReservation: lambda state, command, _actor, _now: end(state, command.name),
+    c.CreateDataset: decide_on_data,
+    c.CloseVersion: decide_on_data,
+    c.GrantData: decide_on_data,
+    c.RevokeData: decide_on_data,
+    c.RemoveData: decide_on_data,
+    c.ApplyConfig: lambda state, command, _actor, now: _configure(state, command.config, now),
+    c.FindNodes: lambda state, command, _actor, now: find_nodes(state, command, now),
+    c.FindReservations: lambda state, command, _actor, now: find_reservations(
+        state, command, now
+    ),
+}

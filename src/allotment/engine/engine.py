@@ -10,6 +10,9 @@ the effects are carried out.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
 
 from allotment.core.commit import refusal
 from allotment.core.cycle import proposals
@@ -80,35 +83,18 @@ class Engine:
         """
         return self._emit(decide(self.state, command, actor, self._now(now)), actor, now)
 
-    def report(self, report: AnyReport, now: Instant) -> None:  # noqa: C901 - one a report
+    def report(self, report: AnyReport, now: Instant) -> None:
         """Take note of what a backend says."""
         now = self._now(now)
-        match report:
-            case GangReport():
-                self._emit(gang_heard(self.state, report, now), SYSTEM, now)
-            case TaskReport():
+        suspects: Iterable[HealthReport] = ()
+        if isinstance(report, HealthReport):
+            suspects = (report,)
+        else:
+            if isinstance(report, TaskReport):
                 suspects = suspicions(self.state, report)
-                self._emit(heard(self.state, report, now), SYSTEM, now)
-                for told in suspects:
-                    self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
-            case NodeReport():
-                self._emit(node_heard(self.state, report), SYSTEM, now)
-            case OthersReport():
-                self._emit(others_heard(self.state, report), SYSTEM, now)
-            case ImageReport():
-                self._emit(images_heard(self.state, report), SYSTEM, now)
-            case HealthReport():
-                self._emit(self.watch.heard(self.state, report, now), SYSTEM, now)
-            case CheckpointReport():
-                self._emit(saved(self.state, report), SYSTEM, now)
-            case UseReport():
-                self._emit(used(self.state, report), SYSTEM, now)
-            case PaceReport():
-                self._emit(measured(self.state, report, now), SYSTEM, now)
-            case PairReport():
-                self._emit(compared(self.state, report, now), SYSTEM, now)
-            case TrialReport():
-                self._emit(trial_heard(self.state, report, now), SYSTEM, now)
+            self._emit(_HEARD[type(report)](self.state, report, now), SYSTEM, now)
+        for told in suspects:
+            self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""
@@ -306,3 +292,17 @@ class Engine:
 
 
 _FREES = (Demote, Unreserve)
+
+_HEARD: dict[type[msgspec.Struct], Callable[[State, Any, Instant], Iterable[e.AnyEvent]]] = {
+    GangReport: gang_heard,
+    TaskReport: heard,
+    NodeReport: lambda state, report, _now: node_heard(state, report),
+    OthersReport: lambda state, report, _now: others_heard(state, report),
+    ImageReport: lambda state, report, _now: images_heard(state, report),
+    CheckpointReport: lambda state, report, _now: saved(state, report),
+    UseReport: lambda state, report, _now: used(state, report),
+    PaceReport: measured,
+    PairReport: compared,
+    TrialReport: trial_heard,
+}
+"""What each report but that of hardware makes happen."""

@@ -5,7 +5,7 @@ in which environment and from which folders, and what its output showed, is priv
 left of a spec is listed, field by field: a new field is private until it stands here.
 """
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -60,9 +60,18 @@ def _exit(ended: Exit | None) -> Exit | None:
     return replace(ended, platform_error=HIDDEN)
 
 
-def event_for_others(  # noqa: C901, PLR0911, PLR0912 - one line an event
-    event: e.AnyEvent,
-) -> e.AnyEvent:
+_OWN: dict[type[e.Event], dict[str, Any]] = {
+    e.ImageSeen: {"image": HIDDEN},
+    e.SweepSubmitted: {"sweep": Sweep(())},
+    e.TrialProposed: {"params": ()},
+    e.RungReached: {"step": 0, "value": None},
+    e.TrialMeasured: {"step": 0, "value": None},
+    e.CheckpointSaved: {"path": ""},
+}
+"""What stands in the place of fields that are their owner's own."""
+
+
+def event_for_others(event: e.AnyEvent) -> e.AnyEvent:
     """Return what every user may know of an event; the same event where that is all."""
     match event:
         case e.JobSubmitted():
@@ -71,16 +80,6 @@ def event_for_others(  # noqa: C901, PLR0911, PLR0912 - one line an event
             return replace(event, spec=spec_for_others(event.spec))
         case e.DatasetCreated() | e.DatasetEvent():
             return _data_for_others(event)
-        case e.ImageSeen():
-            return replace(event, image=HIDDEN)
-        case e.SweepSubmitted():
-            return replace(event, sweep=Sweep(()))
-        case e.TrialProposed():
-            return replace(event, params=())
-        case e.RungReached() | e.TrialMeasured():
-            return replace(event, step=0, value=None)
-        case e.CheckpointSaved():
-            return replace(event, path="")
         case e.CheckpointKept() | e.CheckpointRestored() | e.OutputsSaved():
             return _kept_for_others(event)
         case e.JobFailed() | e.JobTimedOut() | e.StopRequested() | e.AttemptEnded():
@@ -91,7 +90,8 @@ def event_for_others(  # noqa: C901, PLR0911, PLR0912 - one line an event
         case e.TaskHeld():
             return _without(event, exit=_exit(event.exit))
         case _:
-            return event
+            hidden = _OWN.get(type(event))
+            return event if hidden is None else replace(event, **hidden)
 
 
 def _kept_for_others(

@@ -1,10 +1,12 @@
-"""Events in words, for people."""
+"""Events in words, for people. One small function an event, or a format."""
+
+from collections.abc import Callable
+from typing import Any
 
 from allotment.engine.evicted import demoted_for, took_turn
 from allotment.engine.state import State
 from allotment.explain.cell_words import listed
 from allotment.model import events as e
-from allotment.model.cluster import Node
 from allotment.model.diagnosis import GpuUse
 from allotment.model.health import HardwareHealth
 from allotment.model.ids import NodeId
@@ -20,7 +22,7 @@ from allotment.service.gain_words import (
     packed_words,
     packing_words,
 )
-from allotment.service.sweep_words import of_sweep
+from allotment.service.sweep_words import SweepEvent, of_sweep
 
 STOPPED = {
     StopCause.CANCELLED: "was cancelled",
@@ -50,181 +52,204 @@ def _by_date(config: Config) -> str:
     return f"a date came: changes of the configuration are in force for {names}"
 
 
-def in_words(  # noqa: C901, PLR0911, PLR0912, PLR0915
-    event: e.AnyEvent, at: Instant, state: State
-) -> str:
+def in_words(event: e.AnyEvent, at: Instant, state: State) -> str:
     """Return one event as a sentence without its subject's number.
 
     What it says of the future is said as of `at`, when it happened.
     """
-    nodes = state.cluster.nodes
-    match event:
-        case e.NodesFound():
-            return _found(event)
-        case e.ConfigApplied(config, True):
-            return _by_date(config)
-        case e.ConfigApplied(config):
-            return f"configured {len(config.nodes)} node(s), {len(config.tenants)} tenant(s)"
-        case e.NodeDrained(node, reason):
-            return f"node {_name(nodes, node)} drained" + (f": {reason}" if reason else "")
-        case e.NodeUndrained(node):
-            return f"node {_name(nodes, node)} takes work again"
-        case e.NodeLost(node, reason):
-            return f"node {_name(nodes, node)} lost" + (f": {reason}" if reason else "")
-        case e.NodeRecovered(node):
-            return f"node {_name(nodes, node)} is back"
-        case e.HealthChanged():
-            return _health(event, nodes)
-        case e.OthersSeen(node, use):
-            name = _name(nodes, node)
-            if use == NOBODY:
-                return f"node {name}: nothing is used by others any more"
-            return f"node {name}: {use.words()}"
-        case e.ImageSeen(image, nodes):
-            return f"image {image} is on {size_of(nodes):,} node(s)"
-        case e.ClockStepped(by_ms):
-            return (
-                f"the machine's clock was set {clock_step(by_ms)}: dates follow it from now "
-                "on, durations are not affected"
-            )
-        case e.ReservationSet(reservation):
-            names = ", ".join(_name(nodes, node) for node in reservation.nodes[:5])
-            more = (
-                f" and {len(reservation.nodes) - 5} more" if len(reservation.nodes) > 5 else ""
-            )
-            return f"reservation {reservation.name} of {names}{more}" + (
-                f": {reservation.reason}" if reservation.reason else ""
-            )
-        case e.ReservationEnded(name):
-            return f"reservation {name} is over"
-        case e.DatasetCreated(dataset):
-            return f"dataset {dataset.full} was made ({dataset.kind.value})"
-        case e.DatasetEvent():
-            return _of_data(event)
-        case e.JobIdsSkipped(next_job):
-            return f"job ids continue at {next_job}: lower ids were used before the restore"
-        case e.EventsLost(because, events):
-            count = f"{events} events" if events else "an unknown number of events"
-            return f"the log continues without {count}: {because}"
-        case e.JobSubmitted(_, spec):
-            return f"submitted as {spec.name} to {spec.tenant}/{spec.queue}"
-        case e.JobEdited():
-            return "edited"
-        case e.JobHeld():
-            return "held"
-        case e.JobReleased():
-            return "released"
-        case e.Reserved(_, _, _, victims):
-            leaving = ", ".join(f"job {victim}" for victim in victims)
-            return "got a place reserved" + (f"; leaving it: {leaving}" if leaving else "")
-        case e.ReservedPlaceDropped(taken_by=taker):
-            return (
-                f"its reserved place went to job {taker}"
-                if taker
-                else "lost its reserved place"
-            )
-        case e.JobRequeued(_, cause, not_before):
-            when = "" if not not_before else ", not before its back-off ends"
-            return f"queued again ({cause}){when}"
-        case e.JobSucceeded():
-            return "succeeded"
-        case e.JobFailed(_, diagnosis):
-            return f"failed: {diagnosis.cause}"
-        case e.JobCancelled(_, by):
-            return f"cancelled by {by}"
-        case e.JobTimedOut(_, diagnosis):
-            return f"timed out: {diagnosis.cause}"
-        case e.StartEstimated(_, _, expected, _):
-            return _estimated(expected, at)
-        case e.WaitExplained(_, reason):
-            return f"waits: {reason.value.replace('_', ' ')}"
-        case e.JobNoted(_, text):
-            return f"noted: {text}" if text else "its note was removed"
-        case e.CheckpointKept(_, _, step, dataset, trouble):
-            if trouble:
-                return f"its checkpoint at step {step} cannot be kept: {trouble}"
-            return f"its checkpoint at step {step} is kept as {dataset}"
-        case e.OutputsSaved(_, dataset, trouble):
-            if trouble:
-                return f"its outputs cannot be saved: {trouble}"
-            return f"its outputs are saved as {dataset}"
-        case e.JobArchived():
-            return "archived"
-        case e.AttemptPlaced(_, attempt, slots, entitlement):
-            names = dict.fromkeys(_name(nodes, slot.node) for slot in slots)
-            there = with_image_words(event.with_image, len(names))
-            where = ", ".join(names)
-            return f"attempt {attempt} placed on {where} ({entitlement.value}){there}"
-        case e.BarrierOpened():
-            return "every task is ready: start"
-        case e.AttemptStarted():
-            return "runs"
-        case e.AttemptPromoted():
-            return "is guaranteed again: its tenant has room"
-        case e.AttemptDemoted(job=job, wanted_by=other):
-            return f"borrows now: {demoted_for(state, job, other)}"
-        case e.AttemptSuspended(job=mine, wanted_by=job) if job and took_turn(state, mine, job):
-            return f"paused for its turn: job {job} has its devices now"
-        case e.AttemptSuspended(wanted_by=job):
-            return f"suspended{f' for job {job}' if job else ''}; its devices are free"
-        case e.ShrinkRequested(_, _, tasks, signal, grace_ms, wanted_by):
-            owner = f"; the other places go to job {wanted_by}" if wanted_by else ""
-            return (
-                f"shrinks to {tasks} task(s){owner}; to the others SIG{signal}, then "
-                f"{show_millis(grace_ms)} grace"
-            )
-        case e.AttemptShrunk(_, _, tasks):
-            return f"continues with {tasks} task(s)"
-        case e.ResumeRequested():
-            return "should resume"
-        case e.AttemptResumed():
-            return "resumed"
-        case e.CheckpointSaved(_, _, path, step, progress):
-            where = f": {path}" if path else ""
-            return f"saved a checkpoint at step {step} ({progress / 10:g} %){where}"
-        case e.CheckpointRestored(_, _, _, step, _, dataset):
-            return f"goes on from step {step}: its checkpoint in {dataset}"
-        case e.StopRequested(job=job, wanted_by=other) if job == other:
-            grace = show_millis(event.grace_ms)
-            return f"{move_words(event.gain)}; SIG{event.signal}, then {grace} grace"
-        case e.PaceMeasured(_, _, tasks, rate):
-            return f"makes {rate:,} steps an hour with {tasks} task(s)"
-        case e.GainMeasured(_, _, rate, before, kept):
-            return gained_words(rate, before, kept=kept)
-        case e.Packed(beside=beside):
-            return packed_words(beside, event.expected_milli, proven=event.proven)
-        case e.PackingMeasured():
-            return packing_words(event)
-        case e.Unpacked(beside=beside, cause=cause):
-            return f"no longer runs beside job {beside}: {PARTED[cause]}"
-        case e.SweepSubmitted(trials=trials):
-            return f"is a sweep of {trials:,} trial(s)"
-        case (
-            e.TrialProposed()
-            | e.RungReached()
-            | e.TrialMeasured()
-            | e.TrialStopped()
-            | e.SweepStopped()
-        ):
-            return of_sweep(event)
-        case e.StopRequested(_, _, cause, signal, grace_ms, wanted_by):
-            owner = f"; its place goes to job {wanted_by}" if wanted_by else ""
-            return f"{STOPPED[cause]}{owner}; SIG{signal}, then {show_millis(grace_ms)} grace"
-        case e.AttemptEnded(_, attempt, outcome, _, lost_ms):
-            lost = f"; {show_millis(lost_ms)} of work lost" if lost_ms else ""
-            return f"attempt {attempt} {outcome.value.replace('_', ' ')}{lost}"
-        case e.TaskReady(_, _, index, phases):
-            return f"task {index} is ready{_phases(phases)}"
-        case e.TaskStarted(_, _, index, pid, phases, engine_job):
-            there = f" of job {engine_job} there" if engine_job else ""
-            return f"task {index} runs as process {pid}{there}{_phases(phases)}"
-        case e.TaskHeld():
-            return _held(event, state)
-        case e.TaskEnded(_, _, index, exit_, diagnosis):
-            how = "ok" if exit_.ok else (diagnosis.cause if diagnosis else "failed")
-            return f"task {index} ended: {how}"
-        case e.TaskMeasured(_, _, index, gpu):
-            return f"task {index} had {gpu_words(gpu)}, by its engine's accounts"
+    plain = _PLAIN.get(type(event))
+    return _WORDS[type(event)](event, state, at) if plain is None else plain.format(event)
+
+
+# ── nodes, and what is set up ───────────────────────────────────────────────────────────
+
+
+def _config(event: e.ConfigApplied, _state: State, _at: Instant) -> str:
+    config = event.config
+    if event.dated:
+        return _by_date(config)
+    return f"configured {len(config.nodes)} node(s), {len(config.tenants)} tenant(s)"
+
+
+def _drained(event: e.NodeDrained, state: State, _at: Instant) -> str:
+    why = f": {event.reason}" if event.reason else ""
+    return f"node {_name(state, event.node)} drained{why}"
+
+
+def _undrained(event: e.NodeUndrained, state: State, _at: Instant) -> str:
+    return f"node {_name(state, event.node)} takes work again"
+
+
+def _lost(event: e.NodeLost, state: State, _at: Instant) -> str:
+    why = f": {event.reason}" if event.reason else ""
+    return f"node {_name(state, event.node)} lost{why}"
+
+
+def _recovered(event: e.NodeRecovered, state: State, _at: Instant) -> str:
+    return f"node {_name(state, event.node)} is back"
+
+
+def _others(event: e.OthersSeen, state: State, _at: Instant) -> str:
+    name = _name(state, event.node)
+    if event.use == NOBODY:
+        return f"node {name}: nothing is used by others any more"
+    return f"node {name}: {event.use.words()}"
+
+
+def _image(event: e.ImageSeen, _state: State, _at: Instant) -> str:
+    return f"image {event.image} is on {size_of(event.nodes):,} node(s)"
+
+
+def _clock(event: e.ClockStepped, _state: State, _at: Instant) -> str:
+    return (
+        f"the machine's clock was set {clock_step(event.by_ms)}: dates follow it from now "
+        "on, durations are not affected"
+    )
+
+
+def _reservation(event: e.ReservationSet, state: State, _at: Instant) -> str:
+    reservation = event.reservation
+    names = ", ".join(_name(state, node) for node in reservation.nodes[:5])
+    more = f" and {len(reservation.nodes) - 5} more" if len(reservation.nodes) > 5 else ""
+    why = f": {reservation.reason}" if reservation.reason else ""
+    return f"reservation {reservation.name} of {names}{more}{why}"
+
+
+def _events_lost(event: e.EventsLost, _state: State, _at: Instant) -> str:
+    count = f"{event.events} events" if event.events else "an unknown number of events"
+    return f"the log continues without {count}: {event.because}"
+
+
+# ── jobs ────────────────────────────────────────────────────────────────────────────────
+
+
+def _reserved(event: e.Reserved, _state: State, _at: Instant) -> str:
+    leaving = ", ".join(f"job {victim}" for victim in event.victims)
+    return "got a place reserved" + (f"; leaving it: {leaving}" if leaving else "")
+
+
+def _place_dropped(event: e.ReservedPlaceDropped, _state: State, _at: Instant) -> str:
+    if event.taken_by:
+        return f"its reserved place went to job {event.taken_by}"
+    return "lost its reserved place"
+
+
+def _requeued(event: e.JobRequeued, _state: State, _at: Instant) -> str:
+    when = ", not before its back-off ends" if event.not_before else ""
+    return f"queued again ({event.cause}){when}"
+
+
+def _estimated(event: e.StartEstimated, _state: State, at: Instant) -> str:
+    if event.expected is None:
+        return "its start was estimated: at no known time"
+    return f"estimated to start in {show_millis(max(0, event.expected - at))}"
+
+
+def _explained(event: e.WaitExplained, _state: State, _at: Instant) -> str:
+    return f"waits: {event.reason.value.replace('_', ' ')}"
+
+
+def _noted(event: e.JobNoted, _state: State, _at: Instant) -> str:
+    return f"noted: {event.text}" if event.text else "its note was removed"
+
+
+def _kept(event: e.CheckpointKept, _state: State, _at: Instant) -> str:
+    if event.trouble:
+        return f"its checkpoint at step {event.step} cannot be kept: {event.trouble}"
+    return f"its checkpoint at step {event.step} is kept as {event.dataset}"
+
+
+def _outputs(event: e.OutputsSaved, _state: State, _at: Instant) -> str:
+    if event.trouble:
+        return f"its outputs cannot be saved: {event.trouble}"
+    return f"its outputs are saved as {event.dataset}"
+
+
+# ── attempts ────────────────────────────────────────────────────────────────────────────
+
+
+def _placed(event: e.AttemptPlaced, state: State, _at: Instant) -> str:
+    names = dict.fromkeys(_name(state, slot.node) for slot in event.slots)
+    there = with_image_words(event.with_image, len(names))
+    where = ", ".join(names)
+    return f"attempt {event.attempt} placed on {where} ({event.entitlement.value}){there}"
+
+
+def _demoted(event: e.AttemptDemoted, state: State, _at: Instant) -> str:
+    return f"borrows now: {demoted_for(state, event.job, event.wanted_by)}"
+
+
+def _suspended(event: e.AttemptSuspended, state: State, _at: Instant) -> str:
+    other = event.wanted_by
+    if other and took_turn(state, event.job, other):
+        return f"paused for its turn: job {other} has its devices now"
+    return f"suspended{f' for job {other}' if other else ''}; its devices are free"
+
+
+def _shrinks(event: e.ShrinkRequested, _state: State, _at: Instant) -> str:
+    other = event.wanted_by
+    owner = f"; the other places go to job {other}" if other else ""
+    return (
+        f"shrinks to {event.tasks} task(s){owner}; to the others SIG{event.signal}, then "
+        f"{show_millis(event.grace_ms)} grace"
+    )
+
+
+def _saved(event: e.CheckpointSaved, _state: State, _at: Instant) -> str:
+    where = f": {event.path}" if event.path else ""
+    return f"saved a checkpoint at step {event.step} ({event.progress_milli / 10:g} %){where}"
+
+
+def _gained(event: e.GainMeasured, _state: State, _at: Instant) -> str:
+    return gained_words(event.rate, event.before, kept=event.kept)
+
+
+def _packed(event: e.Packed, _state: State, _at: Instant) -> str:
+    return packed_words(event.beside, event.expected_milli, proven=event.proven)
+
+
+def _packing(event: e.PackingMeasured, _state: State, _at: Instant) -> str:
+    return packing_words(event)
+
+
+def _unpacked(event: e.Unpacked, _state: State, _at: Instant) -> str:
+    return f"no longer runs beside job {event.beside}: {PARTED[event.cause]}"
+
+
+def _stops(event: e.StopRequested, _state: State, _at: Instant) -> str:
+    then = f"; SIG{event.signal}, then {show_millis(event.grace_ms)} grace"
+    if event.wanted_by == event.job:
+        return f"{move_words(event.gain)}{then}"
+    owner = f"; its place goes to job {event.wanted_by}" if event.wanted_by else ""
+    return f"{STOPPED[event.cause]}{owner}{then}"
+
+
+def _ended(event: e.AttemptEnded, _state: State, _at: Instant) -> str:
+    lost = f"; {show_millis(event.lost_ms)} of work lost" if event.lost_ms else ""
+    return f"attempt {event.attempt} {event.outcome.value.replace('_', ' ')}{lost}"
+
+
+# ── tasks ───────────────────────────────────────────────────────────────────────────────
+
+
+def _ready(event: e.TaskReady, _state: State, _at: Instant) -> str:
+    return f"task {event.index} is ready{_phases(event.phases)}"
+
+
+def _started(event: e.TaskStarted, _state: State, _at: Instant) -> str:
+    there = f" of job {event.engine_job} there" if event.engine_job else ""
+    phases = _phases(event.phases)
+    return f"task {event.index} runs as process {event.pid}{there}{phases}"
+
+
+def _task_ended(event: e.TaskEnded, _state: State, _at: Instant) -> str:
+    found = event.diagnosis
+    how = "ok" if event.exit.ok else (found.cause if found else "failed")
+    return f"task {event.index} ended: {how}"
+
+
+def _measured(event: e.TaskMeasured, _state: State, _at: Instant) -> str:
+    return f"task {event.index} had {gpu_words(event.gpu)}, by its engine's accounts"
 
 
 def with_image_words(with_image: int, nodes: int) -> str:
@@ -239,7 +264,7 @@ def gpu_words(gpu: GpuUse) -> str:
     return f"GPUs at {gpu.busy_milli / 10:.0f} % and {show_bytes(gpu.memory)} at most"
 
 
-def _held(event: e.TaskHeld, state: State) -> str:
+def _held(event: e.TaskHeld, state: State, _at: Instant) -> str:
     ended, job = event.exit, state.jobs.get(event.job)
     code = f"exit code {ended.code}" if ended.code is not None else f"signal {ended.signal}"
     held = show_millis(job.spec.hold_on_failure_ms) if job else "a while"
@@ -250,22 +275,16 @@ def _held(event: e.TaskHeld, state: State) -> str:
     )
 
 
-def _estimated(expected: Instant | None, at: Instant) -> str:
-    if expected is None:
-        return "its start was estimated: at no known time"
-    return f"estimated to start in {show_millis(max(0, expected - at))}"
-
-
-def _found(event: e.NodesFound) -> str:
+def _found(event: e.NodesFound, _state: State, _at: Instant) -> str:
     """Return which nodes joined, changed and left: `nodes of gpus: n3 joined, n1 left`."""
     parts = ((event.came, "joined"), (event.changed, "changed"), (event.left, "left"))
     told = "; ".join(f"{listed(names)} {how}" for names, how in parts if names)
     return f"nodes of {event.engine}: {told or 'what is theirs changed'}"
 
 
-def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
+def _health(event: e.HealthChanged, state: State, _at: Instant) -> str:
     """Return the new state of a node or device: `device 3 of node n1 is bad: …`."""
-    name = f"node {_name(nodes, event.node)}"
+    name = f"node {_name(state, event.node)}"
     part = name if event.device is None else f"device {event.device} of {name}"
     again = " again" if event.now is HardwareHealth.HEALTHY else ""
     if event.now is HardwareHealth.DOUBTED:
@@ -276,7 +295,8 @@ def _health(event: e.HealthChanged, nodes: dict[NodeId, Node]) -> str:
     return f"{part} is {event.now.value}{again}{declared}{why}"
 
 
-def _name(nodes: dict[NodeId, Node], node: NodeId) -> str:
+def _name(state: State, node: NodeId) -> str:
+    nodes = state.cluster.nodes
     return nodes[node].name if node in nodes else f"#{node}"
 
 
@@ -286,17 +306,111 @@ def _phases(phases: tuple[e.Phase, ...]) -> str:
     return " (" + ", ".join(f"{phase.name} {show_millis(phase.ms)}" for phase in phases) + ")"
 
 
-def _of_data(event: e.DatasetEvent) -> str:
-    name = f"dataset {event.tenant}/{event.name}"
-    match event:
-        case e.DatasetVersionClosed(version=version):
-            return f"{name} has version {version.number}: {version.files} file(s)"
-        case e.DatasetGranted(grant=grant):
-            right = "write" if grant.write else "read"
-            return f"{name}: {grant.to.value} {grant.name} may {right}"
-        case e.DatasetRevoked(to=to, who=who):
-            return f"{name}: {to.value} {who} lost its grant"
-        case e.DatasetRemoved(version=number):
-            return f"{name}: version {number} was removed" if number else f"{name} was removed"
-        case _:
-            raise TypeError(event)
+def _closed(event: e.DatasetVersionClosed, _state: State, _at: Instant) -> str:
+    version = event.version
+    return f"{_dataset(event)} has version {version.number}: {version.files} file(s)"
+
+
+def _granted(event: e.DatasetGranted, _state: State, _at: Instant) -> str:
+    grant = event.grant
+    right = "write" if grant.write else "read"
+    return f"{_dataset(event)}: {grant.to.value} {grant.name} may {right}"
+
+
+def _revoked(event: e.DatasetRevoked, _state: State, _at: Instant) -> str:
+    return f"{_dataset(event)}: {event.to.value} {event.who} lost its grant"
+
+
+def _removed(event: e.DatasetRemoved, _state: State, _at: Instant) -> str:
+    name = _dataset(event)
+    return (
+        f"{name}: version {event.version} was removed"
+        if event.version
+        else f"{name} was removed"
+    )
+
+
+def _dataset(event: e.DatasetEvent) -> str:
+    return f"dataset {event.tenant}/{event.name}"
+
+
+def _of_sweep(event: SweepEvent, _state: State, _at: Instant) -> str:
+    return of_sweep(event)
+
+
+# ── which words an event has ────────────────────────────────────────────────────────────
+
+_PLAIN: dict[type[e.Event], str] = {
+    e.ReservationEnded: "reservation {0.name} is over",
+    e.DatasetCreated: "dataset {0.dataset.full} was made ({0.dataset.kind.value})",
+    e.JobIdsSkipped: (
+        "job ids continue at {0.next_job}: lower ids were used before the restore"
+    ),
+    e.JobSubmitted: "submitted as {0.spec.name} to {0.spec.tenant}/{0.spec.queue}",
+    e.JobEdited: "edited",
+    e.JobHeld: "held",
+    e.JobReleased: "released",
+    e.JobSucceeded: "succeeded",
+    e.JobFailed: "failed: {0.diagnosis.cause}",
+    e.JobCancelled: "cancelled by {0.by}",
+    e.JobTimedOut: "timed out: {0.diagnosis.cause}",
+    e.JobArchived: "archived",
+    e.BarrierOpened: "every task is ready: start",
+    e.AttemptStarted: "runs",
+    e.AttemptPromoted: "is guaranteed again: its tenant has room",
+    e.AttemptShrunk: "continues with {0.tasks} task(s)",
+    e.ResumeRequested: "should resume",
+    e.AttemptResumed: "resumed",
+    e.CheckpointRestored: "goes on from step {0.step}: its checkpoint in {0.dataset}",
+    e.PaceMeasured: "makes {0.rate:,} steps an hour with {0.tasks} task(s)",
+    e.SweepSubmitted: "is a sweep of {0.trials:,} trial(s)",
+}
+"""Those that take no choice of words: a format, with the event as its only argument."""
+
+_WORDS: dict[type[e.Event], Callable[[Any, State, Instant], str]] = {
+    e.ConfigApplied: _config,
+    e.NodesFound: _found,
+    e.NodeDrained: _drained,
+    e.NodeUndrained: _undrained,
+    e.NodeLost: _lost,
+    e.NodeRecovered: _recovered,
+    e.HealthChanged: _health,
+    e.OthersSeen: _others,
+    e.ImageSeen: _image,
+    e.ClockStepped: _clock,
+    e.ReservationSet: _reservation,
+    e.EventsLost: _events_lost,
+    e.DatasetVersionClosed: _closed,
+    e.DatasetGranted: _granted,
+    e.DatasetRevoked: _revoked,
+    e.DatasetRemoved: _removed,
+    e.Reserved: _reserved,
+    e.ReservedPlaceDropped: _place_dropped,
+    e.JobRequeued: _requeued,
+    e.StartEstimated: _estimated,
+    e.WaitExplained: _explained,
+    e.JobNoted: _noted,
+    e.CheckpointKept: _kept,
+    e.OutputsSaved: _outputs,
+    e.AttemptPlaced: _placed,
+    e.AttemptDemoted: _demoted,
+    e.AttemptSuspended: _suspended,
+    e.ShrinkRequested: _shrinks,
+    e.CheckpointSaved: _saved,
+    e.GainMeasured: _gained,
+    e.Packed: _packed,
+    e.PackingMeasured: _packing,
+    e.Unpacked: _unpacked,
+    e.StopRequested: _stops,
+    e.AttemptEnded: _ended,
+    e.TaskReady: _ready,
+    e.TaskStarted: _started,
+    e.TaskHeld: _held,
+    e.TaskEnded: _task_ended,
+    e.TaskMeasured: _measured,
+    e.TrialProposed: _of_sweep,
+    e.RungReached: _of_sweep,
+    e.TrialMeasured: _of_sweep,
+    e.TrialStopped: _of_sweep,
+    e.SweepStopped: _of_sweep,
+}

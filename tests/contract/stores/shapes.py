@@ -65,9 +65,7 @@ def examples(root: type[msgspec.Struct]) -> Iterator[Any]:
         yield msgspec.convert(_fill(info, variant), root)
 
 
-def _fill(  # noqa: C901, PLR0911 - one line a type
-    info: mi.Type, variant: int, *, bare: bool = False
-) -> Any:
+def _fill(info: mi.Type, variant: int, *, bare: bool = False) -> Any:
     match info:
         case mi.StructType():
             return _fill_struct(info, variant, bare=bare)
@@ -82,16 +80,17 @@ def _fill(  # noqa: C901, PLR0911 - one line a type
             return [_fill(item, variant, bare=bare) for item in items]
         case mi.DictType(key_type=key, value_type=value):
             return {_fill(key, variant): _fill(value, variant, bare=bare)}
-        case mi.BoolType():
-            return variant == 1
-        case mi.IntType():
-            return 7 + variant
-        case mi.FloatType():
-            return 0.5 + variant
-        case mi.StrType():
-            return "wörd" + "s" * variant
         case _:
-            raise TypeError(f"no example of {info}")
+            return _PLAIN[type(info)][variant]
+
+
+_PLAIN: dict[type[mi.Type], tuple[object, object]] = {
+    mi.BoolType: (False, True),
+    mi.IntType: (7, 8),
+    mi.FloatType: (0.5, 1.5),
+    mi.StrType: ("wörd", "wörds"),
+}
+"""Both variants of values without parts."""
 
 
 def _fill_struct(info: mi.StructType, variant: int, *, bare: bool) -> dict[str, Any]:

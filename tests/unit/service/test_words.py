@@ -1,6 +1,7 @@
 """Events in words."""
 
 import msgspec
+import pytest
 
 from allotment.engine.state import State
 from allotment.model import events as e
@@ -9,6 +10,7 @@ from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import HOUR, MINUTE, Instant
 from allotment.model.tenancy import Queue
 from allotment.service.words import in_words
+from tests.contract.stores.shapes import EVENTS, examples
 from tests.support.builders import NOW, POLICIES, a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -58,3 +60,11 @@ def test_where_an_image_is_already_is_told() -> None:
     assert told(2).endswith("(guaranteed), where its image is already")
     seen = e.ImageSeen("torch:1", ((NodeId(0), NodeId(2)), (NodeId(5), NodeId(5))))
     assert in_words(seen, NOW, world.state) == "image torch:1 is on 4 node(s)"
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_has_words(event: type[e.AnyEvent]) -> None:
+    for example in examples(event):
+        said = in_words(example, NOW, State(POLICIES))
+        assert said
+        assert "{" not in said
