@@ -35,6 +35,16 @@ def is_due(cluster: Cluster, place: ReservedPlace) -> bool:
     return cluster.guarantee.stands(place)
 
 
+def waited_for(cluster: Cluster, shape: Shape, entitlement: Entitlement) -> bool:
+    """Whether jobs that get a place by an entitlement wait for one of this shape before them.
+
+    One that fits its tenant's guarantee waits for that, whichever job has it now.
+    """
+    return entitlement_of(cluster, shape) is entitlement or (
+        entitlement is GUARANTEED and cluster.guarantee.could_fit(shape)
+    )
+
+
 def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
     """Whether a waiting job would at once take from a gang what it were given.
 

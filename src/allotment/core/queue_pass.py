@@ -16,7 +16,7 @@ from allotment.core.backfill import discipline_of
 from allotment.core.caps import capped_out, narrowed_to_caps
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import Filter, Next, QueueDiscipline, Strict
-from allotment.core.entitle import entitlement_of, resume_entitlement
+from allotment.core.entitle import entitlement_of, resume_entitlement, waited_for
 from allotment.core.equivalence import STRICT
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Gang, Standing
@@ -95,12 +95,7 @@ class HeadOfLine:
             ahead.started(job)
         for eclass in self._classes:
             if eclass.tenant == job.shape.tenant and eclass not in self._until:
-                # One that fits its tenant's guarantee waits for it, whichever job has it now.
-                entitled = entitlement_of(self._cluster, eclass)
-                waits = entitled is self._entitlement or (
-                    self._entitlement is GUARANTEED
-                    and self._cluster.guarantee.could_fit(eclass)
-                )
+                waits = waited_for(self._cluster, eclass, self._entitlement)
                 if not waits or capped_out(self._cluster, eclass):
                     self._until[eclass] = at
 

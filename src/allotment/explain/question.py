@@ -13,7 +13,7 @@ from allotment.core.caps import narrowed_to_caps
 from allotment.core.claimants import Claimants
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import QueueDiscipline
-from allotment.core.entitle import entitlement_of
+from allotment.core.entitle import entitlement_of, waited_for
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
 from allotment.core.gates import Gates, aside, stage_of
@@ -155,9 +155,7 @@ class Question(Gates):
     def _counts(self, head: Standing, entitlement: Entitlement) -> bool:
         """Whether jobs of this entitlement have to wait for a job before them.
 
-        One that is guaranteed a place counts for all that are, also while others of its
-        tenant have it; one whose turn in its tenant comes in another stage keeps its place in
-        its queue.
+        One whose turn in its tenant comes in another stage keeps its place in its queue.
         """
         cluster, shape = self.cluster, head.shape
         if self.is_capped(head) or not cluster.guarantee.ever_starts(shape):
@@ -168,10 +166,7 @@ class Question(Gates):
             if self.is_out_of_turn(head):
                 return False
         with cluster.fenced(shape, self.now):
-            entitled = entitlement_of(cluster, shape)
-        return entitled is entitlement or (
-            entitlement is GUARANTEED and cluster.guarantee.could_fit(shape)
-        )
+            return waited_for(cluster, shape, entitlement)
 
     def _is_blocked(self, head: Standing, entitlement: Entitlement) -> bool:
         """Whether a job that counts cannot start now."""
