@@ -1,7 +1,7 @@
 """Everything a decision reads: machines, waiting jobs, placed gangs, shares, reserved places.
 
 The engine keeps it true by folding events; the planner works on it through a `Trial`
-that undoes itself. Nothing else writes it.
+that undoes itself. Nothing else changes what is held and reserved.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence

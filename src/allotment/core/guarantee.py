@@ -1,8 +1,8 @@
 """In which form tenants have their guaranteed quota: counted, or in cells.
 
 Counted, a quota is an amount of each resource, wherever it is. In cells it is hardware that
-lies together: what is borrowed from it can always be had back in that form. All that differs
-between the two is asked here; nothing else asks which form it is.
+lies together: what is borrowed from it can always be had back in that form. What tenants may
+have by either is asked here. How places are found differs too: see `places.py`.
 """
 
 from collections.abc import Iterator, Sequence
