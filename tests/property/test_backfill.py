@@ -105,7 +105,7 @@ def play(world: World, jobs: Sequence[tuple[JobBuilder, int]]) -> list[int]:
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("config", "job"), WORLDS)
 @given(data=st.data())
-def test_who_comes_later_delays_nobody_it_must_not(
+def test_a_job_that_comes_later_delays_nobody_it_must_not(
     config: Callable[[QueueOrder], Config],
     job: st.SearchStrategy[JobBuilder],
     order: QueueOrder,

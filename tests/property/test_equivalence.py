@@ -169,7 +169,7 @@ TestTwins.settings = settings(
 )
 
 
-def test_who_lost_its_right_on_the_way_holds_up_those_behind_it() -> None:
+def test_a_job_that_lost_its_right_on_the_way_holds_up_those_behind_it() -> None:
     """Two jobs of three devices fit nowhere.
 
     Before the second, its tenant uses up its share. It is guaranteed a place all the same.

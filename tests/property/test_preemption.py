@@ -71,7 +71,7 @@ def test_preemption_comes_to_rest_and_only_climbs(
 
 
 @pytest.mark.parametrize("seed", [5, 11, 16, 42, 94, 119])
-def test_who_is_suspended_does_not_take_what_a_more_urgent_job_was_made_room_for(
+def test_a_job_that_is_suspended_does_not_take_what_a_more_urgent_job_was_made_room_for(
     seed: int,
 ) -> None:
     """Histories in which two suspended gangs once took turns for ever, and it had no place."""

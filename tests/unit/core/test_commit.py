@@ -97,7 +97,7 @@ def test_a_node_that_is_drained_or_not_there_takes_no_work(node: int) -> None:
     assert refusal(world.state.cluster, place, world.now) == f"node {node} takes no work"
 
 
-def test_a_promise_is_kept_where_it_was_made() -> None:
+def test_a_reserved_place_is_kept_where_it_was_made() -> None:
     """Another place of the same size is not what was promised, though it is free by now."""
     world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4, borrow=False)))
     own, borrower = world.submit(vision().gpus(4)), world.submit(vision().gpus(4))
@@ -193,7 +193,7 @@ def test_a_gang_goes_on_by_the_entitlement_that_it_has_and_where_its_devices_are
     assert refusal(cluster, running, world.now) == "the gang does not wait to go on"
 
 
-def test_a_promise_stands_while_its_tenants_share_does() -> None:
+def test_a_reserved_place_stands_while_its_tenants_share_does() -> None:
     """To it comes what the victims of its own tenant hold of that, and of others nothing."""
     world = World(a_config(a_tenant("vision", 4), a_tenant("nlp", 4)))
     own = [world.submit(vision().gpus(2)) for _ in range(2)]

@@ -50,14 +50,14 @@ def test_a_promised_device_counts_once(still_there: bool) -> None:
 
 
 @pytest.mark.parametrize("still_there", [True, False])
-def test_who_needs_it_too_waits_for_its_end(still_there: bool) -> None:
+def test_a_job_that_needs_it_too_waits_for_its_end(still_there: bool) -> None:
     cluster = promised(still_there=still_there)
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
     assert not made.may_start(a_standing(4, 2))
     assert made._promise(a_standing(4, 2)) == NOW + RUNS_MS[2]
 
 
-def test_who_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> None:
+def test_a_job_that_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> None:
     cluster = promised(still_there=False)
     cluster.policies = replace(POLICIES, estimates=Known({3: 5, 4: 5}.get))
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)

@@ -69,7 +69,7 @@ def sleep_until_due(world: World) -> int:
 
 @BOTH
 @pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
-def test_who_just_started_keeps_its_share_for_a_while(cells: bool, preempt: Preempt) -> None:
+def test_what_just_started_keeps_its_share_for_a_while(cells: bool, preempt: Preempt) -> None:
     rules = PreemptRules(min_run_ms=Millis(10 * MINUTE))
     world = a_world(rules, cells=cells, preempt=preempt)
     jobs = [start(world, low()) for _ in range(2)]
@@ -95,7 +95,7 @@ def test_reclaiming_asks_for_no_minimum_run_time(cells: bool) -> None:
 
 
 @BOTH
-def test_a_promise_is_not_protected(cells: bool) -> None:
+def test_a_reserved_place_is_not_protected(cells: bool) -> None:
     world = a_world(PreemptRules(min_run_ms=Millis(HOUR)), cells=cells)
     for _ in range(4):
         start(world, a_job().of("b").gpus(8))
@@ -166,7 +166,7 @@ def test_without_rules_nobody_is_woken() -> None:
 
 @BOTH
 @pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
-def test_who_starves_takes_from_its_like(cells: bool, preempt: Preempt) -> None:
+def test_a_job_that_starves_takes_from_its_like(cells: bool, preempt: Preempt) -> None:
     rules = PreemptRules(starved_ms=Millis(HOUR))
     world = a_world(rules, cells=cells, preempt=preempt)
     jobs = [start(world, low()) for _ in range(2)]
@@ -212,7 +212,7 @@ def test_starving_jobs_change_places_once_in_that_time_and_no_oftener(cells: boo
 
 
 @BOTH
-def test_who_is_short_takes_from_who_is_not(cells: bool) -> None:
+def test_a_job_that_is_short_takes_from_one_that_is_not(cells: bool) -> None:
     world = a_world(PreemptRules(short_ms=Millis(10 * MINUTE)), cells=cells)
     long = start(world, low())
     world.wait(9 * MINUTE)

@@ -205,7 +205,7 @@ def test_who_is_due_next_goes_first() -> None:
     assert world.is_(whenever) is JobState.QUEUED
 
 
-def test_a_promise_counts_as_held() -> None:
+def test_a_reserved_place_counts_as_held() -> None:
     tenants = (a_share("A", guaranteed=gpus(2)), a_share("B", guaranteed=gpus(2)), a_share("C"))
     world = a_cluster(*tenants, share=ShareBy.MAX_MIN, devices=4)
     lines_up(world, a_job().of("C").gpus(1), 4)

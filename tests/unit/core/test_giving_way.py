@@ -61,7 +61,7 @@ def told(world: World) -> list[JobId]:
 
 @BOTH
 @pytest.mark.parametrize("whose", ["job", "tenant"])
-def test_who_is_frozen_makes_room_at_once_and_goes_on_later(cells: bool, whose: str) -> None:
+def test_what_is_frozen_makes_room_at_once_and_goes_on_later(cells: bool, whose: str) -> None:
     world = a_world(cells=cells, way=GiveWay.SUSPEND if whose == "tenant" else GiveWay.REQUEUE)
     jobs = borrowers(world, GiveWay.SUSPEND if whose == "job" else GiveWay.AS_TENANT)
     owner = start(world, a_job().of("a").gpus(8))
@@ -76,7 +76,7 @@ def test_who_is_frozen_makes_room_at_once_and_goes_on_later(cells: bool, whose: 
 
 
 @BOTH
-def test_who_keeps_too_much_memory_is_sent_away_instead(cells: bool) -> None:
+def test_a_job_that_keeps_too_much_memory_is_sent_away_instead(cells: bool) -> None:
     world = a_world(cells=cells)
     for _ in range(4):
         start(world, a_job().of("b").gpus(8).memory(300 * GIB), GiveWay.SUSPEND)
@@ -85,7 +85,7 @@ def test_who_keeps_too_much_memory_is_sent_away_instead(cells: bool) -> None:
 
 
 @BOTH
-def test_who_has_not_come_to_run_is_not_frozen(cells: bool) -> None:
+def test_a_job_that_has_not_come_to_run_is_not_frozen(cells: bool) -> None:
     world = a_world(cells=cells, way=GiveWay.SUSPEND)
     for _ in range(4):
         world.submit(a_job().of("b").gpus(8))
@@ -95,7 +95,7 @@ def test_who_has_not_come_to_run_is_not_frozen(cells: bool) -> None:
 
 
 @BOTH
-def test_who_would_rather_be_over_is_cancelled(cells: bool) -> None:
+def test_a_job_that_would_rather_be_over_is_cancelled(cells: bool) -> None:
     world = a_world(cells=cells)
     borrowers(world, GiveWay.CANCEL)
     owner = start(world, a_job().of("a").gpus(8))
@@ -107,7 +107,7 @@ def test_who_would_rather_be_over_is_cancelled(cells: bool) -> None:
 
 
 @BOTH
-def test_who_migrates_goes_on_where_it_is_idle(cells: bool) -> None:
+def test_a_job_that_migrates_goes_on_where_it_is_idle(cells: bool) -> None:
     """Two of four devices are left on each of two nodes: the owner needs a whole one."""
     world = a_world(cells=cells)
     small = [start(world, a_job().of("b").gpus(4), GiveWay.MIGRATE) for _ in range(4)]
@@ -142,7 +142,7 @@ def test_a_move_is_one_decision(cells: bool) -> None:
 
 
 @BOTH
-def test_what_a_borrower_was_promised_never_outlives_the_owners_need(cells: bool) -> None:
+def test_what_is_reserved_for_a_borrower_never_outlives_the_owners_need(cells: bool) -> None:
     world = a_world(cells=cells)
     low = start(world, a_job().of("a").gpus(8).priority(10), GiveWay.MIGRATE)
     start(world, a_job().of("a").gpus(8).priority(600))
@@ -159,7 +159,7 @@ def test_what_a_borrower_was_promised_never_outlives_the_owners_need(cells: bool
 
 
 @BOTH
-def test_who_moves_and_is_cancelled_leaves_nothing_behind(cells: bool) -> None:
+def test_a_job_that_moves_and_is_cancelled_leaves_nothing_behind(cells: bool) -> None:
     world = a_world(cells=cells)
     low = start(world, a_job().of("a").gpus(8).priority(10), GiveWay.MIGRATE)
     start(world, a_job().of("a").gpus(8).priority(600))

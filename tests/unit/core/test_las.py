@@ -135,7 +135,7 @@ def test_a_new_job_stands_at_the_end_of_the_first_queue() -> None:
     assert LAS2D.rank(early, Instant(50)).until is None
 
 
-def test_who_was_sent_away_goes_before_those_who_never_ran_and_behind_those_who_run() -> None:
+def test_what_was_sent_away_goes_before_those_who_never_ran_and_behind_those_who_run() -> None:
     away = LAS2D.rank(a_job(served=20, queued=40), Instant(50))
     new = LAS2D.rank(a_job(queued=1), Instant(50))
     runs = LAS2D.rank(a_job(since=45), Instant(50))
@@ -143,7 +143,7 @@ def test_who_was_sent_away_goes_before_those_who_never_ran_and_behind_those_who_
     assert runs.key < away.key < new.key
 
 
-def test_who_was_sent_away_on_reaching_a_limit_goes_to_the_end_of_the_next_queue() -> None:
+def test_what_was_sent_away_on_reaching_a_limit_goes_to_the_end_of_the_next_queue() -> None:
     crossed = LAS2D.rank(a_job(2, served=50, queued=70), Instant(70))
     before = LAS2D.rank(a_job(2, served=60, queued=69), Instant(70))
     assert queue(crossed) == queue(before) == 1

@@ -254,7 +254,7 @@ def test_a_place_is_settled_once_its_holder_is_gone() -> None:
     assert (ledger.awaited, ledger.whole_free) == (0, 1)
 
 
-def test_what_is_promised_already_matters_only_to_who_needs_some_of_it() -> None:
+def test_what_is_reserved_already_matters_only_to_what_needs_some_of_it() -> None:
     ledger = Ledger([a_node(0, devices=2)])
     slot = Slot(NodeId(0), (0,), DEVICE)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The accounts of one node: what fits exactly, and what is promised too often."""
+"""The accounts of one node: what fits exactly, and what is reserved too often."""
 
 import pytest
 
@@ -32,11 +32,11 @@ def test_a_task_has_room_that_needs_just_what_is_free(book: NodeBook) -> None:
     [Resources(gpu_milli=DEVICE), Resources(gpu_memory=80 * GIB)],
     ids=["device", "memory"],
 )
-def test_a_device_is_short_of_what_is_promised_wanted_and_held(
+def test_a_device_is_short_of_what_is_reserved_wanted_and_held(
     book: NodeBook, part: Resources
 ) -> None:
     other = DEVICE_OF_A - part
-    assert not book.device_short(0, part, part), "nothing is promised yet"
+    assert not book.device_short(0, part, part), "nothing is reserved yet"
     book.change((0,), part, 1, -1)
     assert not book.device_short(0, part, part), "just what there is"
     book.change((0,), part, 1, -1)
@@ -47,10 +47,10 @@ def test_a_device_is_short_of_what_is_promised_wanted_and_held(
 
 
 @pytest.mark.parametrize("key", ["cpu_milli", "memory", "disk"])
-def test_a_host_is_short_of_what_is_promised_wanted_and_held(book: NodeBook, key: str) -> None:
+def test_a_host_is_short_of_what_is_reserved_wanted_and_held(book: NodeBook, key: str) -> None:
     part = Resources(**{key: getattr(HOST, key)})
     other = HOST - part
-    assert not book.host_short(part, part), "nothing is promised yet"
+    assert not book.host_short(part, part), "nothing is reserved yet"
     book.change((), part, 1, -1)
     assert not book.host_short(part, part), "just what there is"
     book.change((), part, 1, -1)
@@ -59,7 +59,7 @@ def test_a_host_is_short_of_what_is_promised_wanted_and_held(book: NodeBook, key
     assert not book.host_short(part, other), "the other does not hold it"
 
 
-def test_of_a_broken_device_nothing_is_free_and_what_is_promised_counts() -> None:
+def test_of_a_broken_device_nothing_is_free_and_what_is_reserved_counts() -> None:
     ledger = Ledger((a_node(devices=2),))
     ledger.set_bad(NodeId(0), frozenset({1}))
     assert [ledger.free_milli(NodeId(0), index) for index in (0, 1)] == [DEVICE, 0]

@@ -104,7 +104,7 @@ def test_a_job_knows_how_many_are_ahead(jobs: Jobs) -> None:
         assert first == (order[0] if place else None)
 
 
-def test_who_is_not_in_line_may_be_taken_out_of_it() -> None:
+def test_a_job_that_is_not_in_line_may_be_taken_out_of_it() -> None:
     line = in_line({1: (0, 1)})
     line.remove(JobId(7))
     assert JobId(1) in line

@@ -42,7 +42,7 @@ def told(world: World) -> list[JobId]:
     return [r.event.job for r in world.log if isinstance(r.event, e.StopRequested)]
 
 
-def test_who_takes_a_reserved_place_over_goes_where_nobody_has_to_leave() -> None:
+def test_a_job_that_takes_a_reserved_place_over_goes_where_nobody_has_to_leave() -> None:
     world = counted(8, 24)
     first, *_, last = (start(world, a_job().of("b").gpus(8)) for _ in range(4))
     world.ends(first)

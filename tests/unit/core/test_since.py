@@ -45,7 +45,7 @@ def test_it_counts_anew_only_when_somebody_came_or_ended_and_not_too_often() -> 
     assert order.recount(jobs[:1], Instant(APART))
 
 
-def test_who_starts_stands_still_and_who_runs_goes_back() -> None:
+def test_a_job_that_starts_stands_still_and_one_that_runs_goes_back() -> None:
     order = LeastSinceChange(ROUND)
     starts = replace(a_standing(1), since=Instant(10), starting=True)
     runs = replace(starts, starting=False)

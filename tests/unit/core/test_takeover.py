@@ -1,4 +1,4 @@
-"""Who was promised a place loses it to a more urgent job, or to whom it is guaranteed."""
+"""A reserved place goes to a more urgent job, or to one that it is guaranteed to."""
 
 import msgspec
 import pytest
@@ -52,20 +52,20 @@ def told(world: World) -> list[JobId]:
     return [r.event.job for r in world.log if isinstance(r.event, e.StopRequested)]
 
 
-def promised(world: World) -> set[JobId]:
+def reserved_for(world: World) -> set[JobId]:
     return set(world.state.cluster.reserved)
 
 
 @BOTH
 @EITHER
-def test_a_more_urgent_job_takes_a_promise_over(cells: bool, preempt: Preempt) -> None:
+def test_a_more_urgent_job_takes_a_reserved_place_over(cells: bool, preempt: Preempt) -> None:
     world = a_world(cells=cells, preempt=preempt)
     fill(world, "b")
     low = start(world, a_job().of("a").gpus(8).priority(10))
     (victim,) = told(world)
-    assert promised(world) == {low}
+    assert reserved_for(world) == {low}
     high = start(world, a_job().of("a").gpus(8).priority(500))
-    assert promised(world) == {high}
+    assert reserved_for(world) == {high}
     assert told(world) == [victim]
     assert world.why(high).reason is Reason.WAITING_FOR_VICTIMS
     assert world.why(low).reason is not Reason.WAITING_FOR_VICTIMS
@@ -82,11 +82,11 @@ def test_a_job_of_the_same_priority_waits_for_who_was_promised_first(cells: bool
     fill(world, "b")
     first = start(world, a_job().of("a").gpus(8))
     start(world, a_job().of("a").gpus(8))
-    assert promised(world) == {first}
+    assert reserved_for(world) == {first}
 
 
 @BOTH
-def test_a_promise_goes_before_a_gang_of_the_same_priority(cells: bool) -> None:
+def test_a_reserved_place_goes_before_a_gang_of_the_same_priority(cells: bool) -> None:
     world = a_world(cells=cells)
     runs = start(world, a_job().of("a").gpus(4).priority(10))
     fill(world, "b", 3)
@@ -94,14 +94,14 @@ def test_a_promise_goes_before_a_gang_of_the_same_priority(cells: bool) -> None:
     waits = start(world, a_job().of("a").gpus(4).priority(10))
     assert told(world) == [small]
     urgent = start(world, a_job().of("a").gpus(4).priority(500))
-    assert promised(world) == {urgent}
+    assert reserved_for(world) == {urgent}
     assert told(world) == [small]
     assert world.is_(runs) is JobState.RUNNING
     assert world.is_(waits) is JobState.QUEUED
 
 
 @BOTH
-def test_the_least_urgent_loses_its_place_though_another_has_but_a_promise(
+def test_the_least_urgent_loses_its_place_though_another_has_but_a_reserved_one(
     cells: bool,
 ) -> None:
     world = a_world(cells=cells)
@@ -110,19 +110,19 @@ def test_the_least_urgent_loses_its_place_though_another_has_but_a_promise(
     small = start(world, a_job().of("b").gpus(4))
     waits = start(world, a_job().of("a").gpus(4).priority(20))
     urgent = start(world, a_job().of("a").gpus(4).priority(500))
-    assert promised(world) == {waits, urgent}
+    assert reserved_for(world) == {waits, urgent}
     assert told(world) == [small, runs]
 
 
 @BOTH
-def test_both_a_promise_and_a_place_may_be_needed(cells: bool) -> None:
+def test_both_a_reserved_place_and_one_held_may_be_needed(cells: bool) -> None:
     world = a_world(cells=cells)
     runs = start(world, a_job().of("a").gpus(4).priority(10))
     fill(world, "b", 3)
     small = start(world, a_job().of("b").gpus(4))
     start(world, a_job().of("a").gpus(4).priority(20))
     urgent = start(world, a_job().of("a").gpus(8).priority(500))
-    assert promised(world) == {urgent}
+    assert reserved_for(world) == {urgent}
     assert told(world) == [small, runs]
     for victim in (small, runs):
         world.ends(victim, 143)
@@ -131,12 +131,12 @@ def test_both_a_promise_and_a_place_may_be_needed(cells: bool) -> None:
 
 
 @BOTH
-def test_a_promise_goes_up_and_up(cells: bool) -> None:
+def test_a_reserved_place_goes_up_and_up(cells: bool) -> None:
     world = a_world(cells=cells)
     fill(world, "b")
     for priority in (10, 20, 30, 400):
         last = start(world, a_job().of("a").gpus(8).priority(priority))
-        assert promised(world) == {last}
+        assert reserved_for(world) == {last}
     assert len(told(world)) == 1
 
 
@@ -163,7 +163,7 @@ def test_where_shares_are_counted_an_urgent_job_gets_the_share_of_another(
         assert gangs[low].entitlement is Entitlement.GUARANTEED
 
 
-def test_who_is_less_urgent_and_too_small_stays() -> None:
+def test_a_job_that_is_less_urgent_and_too_small_stays() -> None:
     world = a_world(cells=False)
     others = [start(world, a_job().of("a").gpus(4).priority(p)) for p in (10, 600)]
     start(world, a_job().of("a").gpus(8).priority(500).not_preemptible())
@@ -172,7 +172,7 @@ def test_who_is_less_urgent_and_too_small_stays() -> None:
 
 
 @BOTH
-def test_who_lost_its_promise_is_told_so(cells: bool) -> None:
+def test_a_job_that_lost_its_reserved_place_is_told_so(cells: bool) -> None:
     world = a_world(cells=cells)
     fill(world, "b")
     low = start(world, a_job().of("a").gpus(8).priority(10))
@@ -187,7 +187,7 @@ def test_a_restart_in_between_changes_nothing(cells: bool) -> None:
     fill(world, "b")
     low = start(world, a_job().of("a").gpus(8).priority(10))
     start(world, a_job().of("a").gpus(8).priority(500))
-    world.do(c.CancelJob(max(promised(world))))
+    world.do(c.CancelJob(max(reserved_for(world))))
     world.cycle()
-    assert promised(world) == {low}, "it is next again"
+    assert reserved_for(world) == {low}, "it is next again"
     assert len(told(world)) == 1

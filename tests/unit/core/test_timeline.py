@@ -71,7 +71,7 @@ def test_the_longest_run_is_that_of_the_calendar(
         assert (run <= longest) == bool(choose(wants, least(slow, start, run)))
 
 
-def test_who_names_types_gets_all_of_one() -> None:
+def test_a_job_that_names_types_gets_all_of_one() -> None:
     assert choose([(3, ("a", "b"))], {"a": 2, "b": 4}) == {"b": 3}
     assert choose([(5, ())], {"a": 2, "b": 4}) == {"a": 2, "b": 3}
     assert choose([(3, ()), (2, ("a",))], {"a": 2, "b": 3}) == {"a": 2, "b": 3}

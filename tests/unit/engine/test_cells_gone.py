@@ -130,7 +130,7 @@ def test_a_gang_that_lies_in_a_cell_in_part_borrows(devices: str) -> None:
     assert world.owns(owner)
 
 
-def test_who_lies_beside_a_cell_makes_room_on_its_host() -> None:
+def test_a_job_that_lies_beside_a_cell_makes_room_on_its_host() -> None:
     world = There(guaranteed="k: 1")
     full = world.submit(a_job().of("t").gpus(2).types("K80").cpus(22))
     world.cycle()
@@ -179,7 +179,7 @@ def test_a_suspended_gang_goes_on_where_it_is_though_its_cell_is_gone() -> None:
     assert not world.owns(job)
 
 
-def test_a_promise_in_a_cell_that_goes_is_dropped() -> None:
+def test_a_reserved_place_in_a_cell_that_goes_is_dropped() -> None:
     world = There(guaranteed="v: 2")
     borrowers = [world.runs_on(8, "V100", "u") for _ in range(2)]
     wide = world.submit(a_job().of("t").tasks(2).gpus(8).types("V100"))

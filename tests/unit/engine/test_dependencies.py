@@ -118,7 +118,7 @@ def test_a_long_chain_ends_without_ending_the_engine(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
-def test_who_needs_the_success_of_what_has_none_is_refused(world: World, how: str) -> None:
+def test_what_needs_the_success_of_what_has_none_is_refused(world: World, how: str) -> None:
     job, other = world.submit(a_job()), world.submit(a_job(), held=True)
     if how == "failed":
         ran(world, job, code=1)

@@ -106,7 +106,7 @@ def test_no_more_surplus_goes_than_is_needed() -> None:
     assert sum(kept) == 7
 
 
-def test_who_is_only_moldable_goes_whole() -> None:
+def test_a_job_that_is_only_moldable_goes_whole() -> None:
     world = lent()
     borrower = running(world, a_job().gpus(1).between(2, 8).of("nlp"))
     world.submit(a_job().gpus(1))
@@ -114,7 +114,7 @@ def test_who_is_only_moldable_goes_whole() -> None:
     assert world.is_(borrower) is JobState.STOPPING
 
 
-def test_who_has_not_got_to_run_goes_whole() -> None:
+def test_a_job_that_has_not_got_to_run_goes_whole() -> None:
     world = lent()
     borrower = world.submit(elastic(2, 8).of("nlp"))
     world.cycle()

@@ -139,7 +139,7 @@ def test_giving_up_surplus_counts_as_an_eviction_of_no_work() -> None:
     assert staying(world, own) == 4
 
 
-def test_who_has_just_begun_to_run_keeps_its_tasks() -> None:
+def test_a_job_that_has_just_begun_to_run_keeps_its_tasks() -> None:
     world = a_cell_world(OWN % "min_run: 1h")
     own = running(world, elastic(2, 8))
     running(world, a_job().gpus(8).of("guest"))
@@ -163,7 +163,7 @@ def test_surplus_is_given_up_whatever_becomes_of_a_whole_gang(way: GiveWay) -> N
     assert world.is_(whole) is JobState.RUNNING
 
 
-def test_who_gives_up_tasks_is_not_frozen_meanwhile() -> None:
+def test_a_job_that_gives_up_tasks_is_not_frozen_meanwhile() -> None:
     world = lent()
     borrower = running(world, elastic(2, 8).of("nlp").giving_way(GiveWay.SUSPEND))
     world.submit(a_job().gpus(3))

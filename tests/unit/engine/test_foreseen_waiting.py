@@ -64,7 +64,7 @@ def test_the_jobs_of_a_tenant_that_goes_would_wait_for_ever(world: World) -> Non
     assert told(world, config) == {2: why, 3: why}
 
 
-def test_who_is_kept_already_is_not_told_again(world: World) -> None:
+def test_a_job_that_is_kept_already_is_not_told_again(world: World) -> None:
     stopped = read("limit: {gpu: 4}, state: stopped")
     world.do(c.ApplyConfig(stopped))
     assert told(world, stopped) == {}
@@ -79,7 +79,7 @@ def lab(share: str) -> Config:
     return read_config(text.encode(), source="c.yaml", machine=None)[0]
 
 
-def test_who_may_not_borrow_is_kept_by_a_smaller_share() -> None:
+def test_a_job_that_may_not_borrow_is_kept_by_a_smaller_share() -> None:
     world = World(lab("guaranteed: {gpu: 4}"))
     world.submit(a_job().of("lab").gpus(8))  # so that the others wait
     for job in (a_job().gpus(4).not_preemptible(), a_job().gpus(7), a_job().gpus(1)):
@@ -116,7 +116,7 @@ def in_cells(switches: int, pin: str = "own") -> Config:
     return read_config(text.encode(), source="c.yaml", machine=None)[0]
 
 
-def test_who_may_not_borrow_cells_is_not_said_to_borrow() -> None:
+def test_a_job_that_may_not_borrow_cells_is_not_said_to_borrow() -> None:
     world = World(in_cells(2))
     held = [
         world.submit(job.of("lab"), held=True)

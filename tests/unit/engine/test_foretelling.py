@@ -142,7 +142,7 @@ def test_where_nothing_goes_by_it_nothing_is_predicted(without: Config) -> None:
     assert world.told(job) == -1
 
 
-def test_who_waits_and_runs_is_told_anew_when_its_like_end() -> None:
+def test_a_job_that_waits_and_runs_is_told_anew_when_its_like_end() -> None:
     world = Told(config())
     first, running = world.send(a("train", 4)), world.send(a("train", 4))
     waiting = world.send(a("train", 8))
@@ -182,7 +182,7 @@ def test_a_snapshot_from_before_runs_were_kept_is_told_by_its_jobs() -> None:
 # ── what it is good for ─────────────────────────────────────────────────────────────────
 
 
-def test_who_is_predicted_to_end_in_time_passes_a_blocked_job() -> None:
+def test_a_job_that_is_predicted_to_end_in_time_passes_a_blocked_job() -> None:
     world = Told(config())
     world.ran(a("short"), M)
     world.ran(a("long"), 5 * H)
@@ -196,7 +196,7 @@ def test_who_is_predicted_to_end_in_time_passes_a_blocked_job() -> None:
     assert world.is_(short) is S.STARTING
 
 
-def test_who_outlives_its_prediction_is_expected_later_and_others_may_pass() -> None:
+def test_a_job_that_outlives_its_prediction_is_expected_later_and_others_may_pass() -> None:
     world = Told(config())
     for _ in range(4):
         world.ran(a("train"), H)

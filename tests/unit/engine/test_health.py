@@ -147,7 +147,7 @@ def test_a_whole_node_in_trouble_takes_no_work(config: Config) -> None:
 
 
 @BOTH
-def test_a_promise_on_hardware_that_breaks_is_found_anew(config: Config) -> None:
+def test_a_reserved_place_on_hardware_that_breaks_is_found_anew(config: Config) -> None:
     world = Watched(config)
     tenants = [world.submit(a_job().of("nlp").gpus(8)) for _ in range(2)]
     world.cycle()
@@ -412,7 +412,7 @@ def test_drained_and_lost_nodes_stay_so_beside_their_health() -> None:
 
 
 @BOTH
-def test_who_is_suspended_on_a_device_that_breaks_resumes_when_it_heals(
+def test_a_job_that_is_suspended_on_a_device_that_breaks_resumes_when_it_heals(
     config: Config,
 ) -> None:
     world = Watched(config)

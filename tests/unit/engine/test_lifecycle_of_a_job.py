@@ -491,7 +491,7 @@ def test_a_smaller_guarantee_leaves_work_alone_as_borrowers(world: World) -> Non
     assert world.is_(second) is S.RUNNING
 
 
-def test_who_has_nothing_of_what_shrinks_keeps_its_guarantee(world: World) -> None:
+def test_a_job_that_has_nothing_of_what_shrinks_keeps_its_guarantee(world: World) -> None:
     older = world.submit(a_job().gpus(4))
     newer = world.submit(a_job().gpus(0))
     world.cycle()
@@ -569,7 +569,7 @@ def test_a_failed_task_can_be_held_for_a_look(world: World) -> None:
 
 
 @pytest.mark.parametrize("wish", [c.CancelJob, c.HoldJob])
-def test_who_leaves_the_head_of_a_strict_queue_lets_those_behind_go_on(
+def test_a_job_that_leaves_the_head_of_a_strict_queue_lets_those_behind_go_on(
     wish: type[c.CancelJob | c.HoldJob],
 ) -> None:
     world = World(a_config(a_tenant("vision", 8)))

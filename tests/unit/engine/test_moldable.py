@@ -123,7 +123,7 @@ def test_what_can_never_start_is_judged_by_the_least() -> None:
         world.submit(between(9, 100))
 
 
-def test_who_passes_a_blocked_job_takes_its_least() -> None:
+def test_a_job_that_passes_a_blocked_job_takes_its_least() -> None:
     world = World(a_config(a_tenant("vision", 16, order=QueueOrder.EASY)))
     running = world.submit(a_job().gpus(4).within(run_ms=100_000))
     world.cycle()

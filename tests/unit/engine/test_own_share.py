@@ -58,7 +58,7 @@ def test_a_gang_of_the_whole_share_comes_in_its_turn(order: QueueOrder) -> None:
 
 
 @pytest.mark.parametrize("order", [QueueOrder.EASY, QueueOrder.CONSERVATIVE])
-def test_who_ends_before_the_share_is_free_may_pass(order: QueueOrder) -> None:
+def test_a_job_that_ends_before_the_share_is_free_may_pass(order: QueueOrder) -> None:
     world = beside_an_idle_team(vision(order))
     submit(world, 4, 2)
     start(world)
@@ -93,7 +93,7 @@ def test_a_gang_beyond_the_share_holds_up_nobody_within_it(order: QueueOrder) ->
 
 
 @pytest.mark.parametrize("order", WAITING)
-def test_who_gets_a_borrowed_place_holds_up_nobody_any_longer(order: QueueOrder) -> None:
+def test_a_job_that_gets_a_borrowed_place_holds_up_nobody_any_longer(order: QueueOrder) -> None:
     world = beside_an_idle_team(vision(order, borrow=True))
     submit(world, 4, 9)
     start(world)
@@ -105,7 +105,7 @@ def test_who_gets_a_borrowed_place_holds_up_nobody_any_longer(order: QueueOrder)
 
 
 @pytest.mark.parametrize("order", WAITING)
-def test_who_could_never_start_any_more_holds_up_nobody(order: QueueOrder) -> None:
+def test_a_job_that_could_never_start_any_more_holds_up_nobody(order: QueueOrder) -> None:
     """Its machines are taken out of the configuration while it waits for them."""
     tenant = vision(order)
     world = World(a_config(tenant, nodes=2))
@@ -166,7 +166,7 @@ PARTS = ["cpu_milli", "memory", "disk", "gpu_memory"]
 @pytest.mark.parametrize("order", BACKFILLING)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize(("amount", "who"), [(15, [False, True]), (10, [True, True])])
-def test_who_passes_leaves_the_first_what_it_waits_for_of_any_part(
+def test_a_job_that_passes_leaves_the_first_what_it_waits_for_of_any_part(
     order: QueueOrder, part: str, amount: int, who: list[bool]
 ) -> None:
     """The share is 50 of it, of which 30 come free; the machines have more than enough."""
@@ -204,7 +204,7 @@ def test_nobody_takes_the_type_that_the_first_waits_for(order: QueueOrder) -> No
 
 
 @pytest.mark.parametrize("order", BACKFILLING)
-def test_who_takes_any_type_passes_on_another(order: QueueOrder) -> None:
+def test_a_job_that_takes_any_type_passes_on_another(order: QueueOrder) -> None:
     """The fullest machine, where it would go by itself, is of the type that is waited for."""
     world = mixed(order)
     run(world, a_job().gpus(4).types("H100"), 1)
@@ -217,7 +217,7 @@ def test_who_takes_any_type_passes_on_another(order: QueueOrder) -> None:
 
 
 @pytest.mark.parametrize("order", BACKFILLING)
-def test_who_fits_on_the_awaited_type_alone_is_told_that_it_waits(order: QueueOrder) -> None:
+def test_what_fits_on_the_awaited_type_alone_is_told_that_it_waits(order: QueueOrder) -> None:
     """Others have devices to spare, but not enough on one machine."""
     world = mixed(order)
     for minutes, kind, devices in ((1, "H100", 4), (9, "A100", 6), (9, "A100", 6)):

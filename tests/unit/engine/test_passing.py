@@ -134,7 +134,7 @@ def test_what_is_left_of_a_shared_leaf_counts(order: QueueOrder) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_who_borrows_is_gone_when_the_share_is_free(order: QueueOrder) -> None:
+def test_a_job_that_borrows_is_gone_when_the_share_is_free(order: QueueOrder) -> None:
     tenants = a_tenant("vision", 8, order=order, borrow=False), a_tenant("nlp", 0)
     borrowed = [(a_job().of("nlp").gpus(devices), 10) for devices in (4, 6)]
     before = [(gpus(4), 1), *borrowed]
@@ -157,7 +157,7 @@ def test_a_gang_on_several_types_takes_no_more_than_is_to_spare(order: QueueOrde
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_who_is_gone_in_time_passes_though_a_longer_one_of_its_shape_may_not(
+def test_a_job_that_is_gone_in_time_passes_though_a_longer_one_of_its_shape_may_not(
     order: QueueOrder,
 ) -> None:
     play = Play(mixed(order))
@@ -199,7 +199,7 @@ def test_in_conservative_order_a_drained_pinned_cell_holds_up_no_others() -> Non
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_who_waits_for_leaves_that_lie_together_is_passed_until_somebody_ends(
+def test_a_job_that_waits_for_leaves_that_lie_together_is_passed_until_somebody_ends(
     order: QueueOrder,
 ) -> None:
     two = ONE_CELL.replace(
@@ -230,7 +230,7 @@ def two_chains(order: QueueOrder, cells: int) -> Config:
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("types", [("V100", "A100"), ()])
-def test_who_passes_in_cells_goes_on_the_type_its_tenant_has_to_spare(
+def test_a_job_that_passes_in_cells_goes_on_the_type_its_tenant_has_to_spare(
     order: QueueOrder, types: tuple[str, ...]
 ) -> None:
     play = Play(two_chains(order, 2))
@@ -240,7 +240,7 @@ def test_who_passes_in_cells_goes_on_the_type_its_tenant_has_to_spare(
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_who_passes_in_cells_is_not_sent_to_those_of_others(order: QueueOrder) -> None:
+def test_a_job_that_passes_in_cells_is_not_sent_to_those_of_others(order: QueueOrder) -> None:
     play = Play(two_chains(order, 2))
     play.come((gpus(1).tasks(2).types("V100"), 10))
     last = (gpus(1).types("V100", "A100"), 60)
@@ -258,7 +258,7 @@ def test_a_gang_in_cells_waits_for_devices_of_one_type(order: QueueOrder) -> Non
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("types", [("A100", "H100"), ("H100", "A100")])
-def test_who_passes_takes_the_type_that_is_free_now(
+def test_a_job_that_passes_takes_the_type_that_is_free_now(
     order: QueueOrder, types: tuple[str, ...]
 ) -> None:
     """Of the other there is enough to spare as well, but only when the first starts."""

@@ -113,7 +113,7 @@ def test_borrowers_go_before_siblings() -> None:
     assert own(world) == {older, asks}
 
 
-def test_who_makes_room_goes_on_where_cells_of_others_are_idle() -> None:
+def test_a_job_that_makes_room_goes_on_where_cells_of_others_are_idle() -> None:
     world = lab(TWO, more="  else: {cells: {8xV100-rack: 1}}\n", machines=4)
     first, second = submit(world, "a", 8, count=2)
     run_all(world)

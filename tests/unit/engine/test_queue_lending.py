@@ -110,7 +110,7 @@ def test_devices_of_a_type_that_a_queue_does_not_lend_stay_free() -> None:
     assert grounds(world, mine) is Entitlement.GUARANTEED
 
 
-def test_who_takes_any_type_gets_one_that_is_not_kept() -> None:
+def test_a_job_that_takes_any_type_gets_one_that_is_not_kept() -> None:
     world = World(read(BY_TYPE))
     jobs = [submit(world, "b", 1) for _ in range(5)]
     world.cycle()

@@ -90,7 +90,7 @@ def test_a_borrower_is_not_promoted_into_what_is_kept() -> None:
     assert said(world, Promote(second)) == KEPT
 
 
-def test_a_promise_out_of_what_is_kept_is_refused() -> None:
+def test_a_reserved_place_out_of_what_is_kept_is_refused() -> None:
     """A guest sits on devices of the tenant's share, and would be sent away for it."""
     world = World(read(TWO_TENANTS + "  guest: {}\n"))
     submit(world, "b", 2)

@@ -119,7 +119,7 @@ def test_afterwards_the_nodes_are_back_by_themselves(config: Config) -> None:
 
 
 @BOTH
-def test_who_runs_when_it_begins_runs_on(config: Config) -> None:
+def test_a_job_that_runs_when_it_begins_runs_on(config: Config) -> None:
     world = Timed(config)
     job = world.submit(a_job().gpus(8))
     world.cycle()
@@ -446,7 +446,7 @@ def test_in_easy_order_others_pass_who_waits_for_a_node_to_come_back() -> None:
     assert world.is_(sooner) is S.STARTING
 
 
-def test_who_ends_by_its_limit_before_a_reservation_is_not_in_its_way() -> None:
+def test_a_job_that_ends_by_its_limit_before_a_reservation_is_not_in_its_way() -> None:
     world = Timed(counted())
     short, long = world.submit(four(1)), world.submit(four(9))
     world.cycle()

@@ -75,7 +75,7 @@ def test_beyond_any_part_of_its_guarantee_a_tenant_borrows(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_who_lent_any_part_gets_it_back(part: str) -> None:
+def test_a_tenant_that_lent_any_part_gets_it_back(part: str) -> None:
     world = World(HALVES)
     first, second = (world.submit(a_job_with(part, 0.5)) for _ in range(2))
     world.cycle()
@@ -91,7 +91,7 @@ def test_who_lent_any_part_gets_it_back(part: str) -> None:
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_who_may_not_borrow_waits_for_its_own(part: str) -> None:
+def test_a_job_that_may_not_borrow_waits_for_its_own(part: str) -> None:
     world = World(two(of(500, 320), of(500, 320), borrow=False))
     first, second = (world.submit(a_job_with(part, 0.5)) for _ in range(2))
     world.cycle()
@@ -150,7 +150,7 @@ def test_what_an_older_version_let_exceed_a_part_is_demoted_at_the_next_start(
     assert again.image() == world.state.image()
 
 
-def test_who_fits_beside_those_that_stay_keeps_its_guarantee() -> None:
+def test_a_job_that_fits_beside_those_that_stay_keeps_its_guarantee() -> None:
     world = World(HALVES)
     large = world.submit(a_job_with("disk", 0.3))
     small = world.submit(a_job_with("disk", 0.08))
@@ -203,7 +203,7 @@ def test_the_cap_of_a_user_counts_what_a_suspended_job_keeps() -> None:
 
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
-def test_who_is_more_urgent_takes_its_tenants_share_of_any_part(
+def test_a_job_that_is_more_urgent_takes_its_tenants_share_of_any_part(
     part: str, preempt: Preempt
 ) -> None:
     tenants = tuple(
@@ -460,7 +460,7 @@ def test_nobody_goes_from_devices_beside_those_that_an_owner_gets() -> None:
 
 
 @pytest.mark.parametrize(("kept", "borrowed"), [(250, 50), (10, 300)])
-def test_who_runs_goes_for_memory_only_if_no_suspended_job_will_do(
+def test_a_job_that_runs_goes_for_memory_only_if_no_suspended_job_will_do(
     kept: int, borrowed: int
 ) -> None:
     world = in_devices(a=4, b=4, c=0)
@@ -504,7 +504,7 @@ def with_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("part", KEPT)
 @pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.NONE], ids=["urgent", "turn"])
 @pytest.mark.parametrize("priorities", [(10, 20), (20, 10)])
-def test_who_is_more_urgent_goes_where_no_suspended_job_keeps_what_it_needs(
+def test_a_job_that_is_more_urgent_goes_where_no_suspended_job_keeps_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, part: str, preempt: Preempt, priorities: tuple[int, int]
 ) -> None:
     if preempt is Preempt.NONE:
@@ -567,7 +567,7 @@ def on_machines(*machines: tuple[int, int], borrow: bool = True) -> Config:
 
 
 @pytest.mark.parametrize("devices", [0.25, 1])
-def test_who_has_more_memory_of_a_device_than_the_smallest_of_its_cells_borrows(
+def test_a_job_that_has_more_memory_of_a_device_than_the_smallest_of_its_cells_borrows(
     devices: float,
 ) -> None:
     world = World(on_machines((1000, 80)))
@@ -598,7 +598,7 @@ def test_what_no_cell_has_anything_of_is_refused_to_who_may_not_borrow() -> None
         world.submit(a_job().of("a").gpus(1).disk(100 * GIB))
 
 
-def test_who_has_of_a_part_what_the_poorest_machine_lacks_altogether_borrows() -> None:
+def test_a_job_that_has_of_a_part_what_the_poorest_machine_lacks_altogether_borrows() -> None:
     world = World(on_machines((1000, 80)))
     job = running(world, a_job().of("a").gpus(1).disk(100 * GIB))
     assert grounds(world, job) is OWN

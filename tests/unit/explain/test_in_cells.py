@@ -38,7 +38,7 @@ def told(world: World, job: JobId) -> tuple[Reason, str]:
     return why.reason, why.message
 
 
-def test_who_may_not_borrow_waits_for_its_own_tenant() -> None:
+def test_a_job_that_may_not_borrow_waits_for_its_own_tenant() -> None:
     world = a_world(borrow="false")
     *_, last = placed(world, node(), node().gpus(4), a_job().of("nlp").gpus(1), node())
     assert told(world, last) == (
@@ -76,7 +76,7 @@ def test_a_pinned_job_waits_for_its_pinned_cell() -> None:
     )
 
 
-def test_who_may_borrow_waits_for_whoever_is_first() -> None:
+def test_a_job_that_may_borrow_waits_for_whoever_is_first() -> None:
     world = a_world()
     *_, last = placed(
         world, node().tasks(2), a_job().of("nlp").gpus(8), a_job().of("guest").gpus(6), node()

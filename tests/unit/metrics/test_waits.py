@@ -103,7 +103,7 @@ def test_a_tenant_without_a_right_to_more_waits_for_quota() -> None:
     }
 
 
-def test_who_may_not_be_preempted_may_not_borrow() -> None:
+def test_a_job_that_may_not_be_preempted_may_not_borrow() -> None:
     log = begun().submit(1, 1, "skips", preemptible=False).at(5).start(1).at(6).succeed(1)
     assert waits(log, "skips") == {"quota": 5}
 

@@ -127,7 +127,7 @@ def test_where_a_task_needs_devices_together_its_place_is_there_once_they_are_go
         ledger.give(gang.slots, gang.needs)
 
 
-def test_who_leaves_anyway_comes_first() -> None:
+def test_a_job_that_leaves_anyway_comes_first() -> None:
     scene = Scene("1x4", [(1, 2), (2, 2), (3, 2)])
     scene.cluster.mark_leaving(scene.gangs[1].id)
     turn = scene.displaced()

@@ -114,7 +114,7 @@ def test_jobs_of_the_same_name_tell_how_long_it_runs() -> None:
     assert found.basis == (Counted(Ground.SAME_NAME, 1),)
 
 
-def test_who_ran_for_longer_than_some_is_like_the_others() -> None:
+def test_a_job_that_ran_for_longer_than_some_is_like_the_others() -> None:
     world = World()
     world.submit(a_job().gpus(1).named("train").spec())
     second = world.submit(a_job().gpus(1).spec())

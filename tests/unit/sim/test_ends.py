@@ -33,7 +33,7 @@ def counted(run: Run) -> dict[Fate, int]:
 # ── what became of a job ────────────────────────────────────────────────────────────────
 
 
-def test_who_runs_into_its_limit_is_not_completed() -> None:
+def test_a_job_that_runs_into_its_limit_is_not_completed() -> None:
     """The first of two is stopped after 40 s of its 100; means are over the second alone."""
     jobs = (
         TraceJob("over", DAY, 100 * SECOND, limit_ms=Millis(40 * SECOND)),
@@ -48,7 +48,7 @@ def test_who_runs_into_its_limit_is_not_completed() -> None:
     assert run.summary.utilization == 1
 
 
-def test_who_fails_more_often_than_it_is_tried_again_is_not_completed() -> None:
+def test_a_job_that_fails_more_often_than_it_is_tried_again_is_not_completed() -> None:
     sure = Settings(job_failure=1, retries=2, checkpoint_ms=DAY)
     run = sim.played(sim.a_trace([(DAY, 1, HOUR)] * 5), "1x8", "fifo", sure)
     assert counted(run) == {Fate.FAILED: 5}
@@ -58,7 +58,7 @@ def test_who_fails_more_often_than_it_is_tried_again_is_not_completed() -> None:
     assert run.summary.nothing_ran == ""
 
 
-def test_who_is_too_large_is_counted_apart_from_who_fails() -> None:
+def test_a_job_that_is_too_large_is_counted_apart_from_one_that_fails() -> None:
     sure = Settings(job_failure=1, retries=0)
     run = sim.played(sim.a_trace([(DAY, 9, HOUR), (DAY, 1, HOUR)]), "1x8", "fifo", sure)
     assert counted(run) == {Fate.NEVER_SCHEDULABLE: 1, Fate.FAILED: 1}
@@ -149,7 +149,7 @@ def test_a_stop_keeps_all_and_a_fault_takes_what_is_not_safe(
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
-def test_who_lost_its_work_is_expected_to_do_it_again(policy: str) -> None:
+def test_a_job_that_lost_its_work_is_expected_to_do_it_again(policy: str) -> None:
     """The first fails and begins anew before the others come: there is time for the last."""
     seconds = [(0, 1, 100_000), (120_000, 2, 100), (120_001, 1, 1_000)]
     rows = [(DAY + at * SECOND, gpus, run * SECOND) for at, gpus, run in seconds]
@@ -221,7 +221,7 @@ def test_a_run_in_which_no_job_fits_says_which_how_large_and_why() -> None:
     assert "asks for 99 devices; there are 16: 2 nodes × 8 gpu. Of 0: It can never start" in why
 
 
-def test_who_asks_for_more_cpu_than_devices_bring_is_told_what_they_bring() -> None:
+def test_a_job_that_asks_for_more_cpu_than_devices_bring_is_told_what_they_bring() -> None:
     need = Resources(gpu_milli=DEVICE, cpu_milli=40_000)
     why = nothing(Trace("t.csv", "spot", "0", (TraceJob("a", DAY, 9, need=need),)), "1x2")
     assert "The largest node has 2 GPU, 32 CPU, 256 GiB" in why

@@ -97,7 +97,7 @@ def test_starting_and_resuming_take_their_time() -> None:
     assert run.jobs[0].preemptions == 1
 
 
-def test_who_was_sent_away_before_it_ran_has_the_whole_start_before_it() -> None:
+def test_a_job_that_was_sent_away_before_it_ran_has_the_whole_start_before_it() -> None:
     jobs = [a_job("long", 0, 100, 2), a_job("short", 5, 10, 2)]
     # The long one is sent away while it starts; the short one runs from 15 to 25.
     assert ends_s(play(jobs, "1x2", "srtf", "start=10s", "resume=1s")) == [135, 25]

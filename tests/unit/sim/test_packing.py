@@ -96,7 +96,7 @@ def test_only_jobs_that_ask_for_the_same_share() -> None:
     assert pairs_of(pairs, jobs) == {frozenset({1, 2}), frozenset({3, 4})}
 
 
-def test_who_does_badly_with_one_is_tried_with_the_next_and_never_again_with_the_first() -> (
+def test_what_does_badly_with_one_is_tried_with_the_next_and_never_again_with_the_first() -> (
     None
 ):
     jobs = [a_job(number) for number in range(6)]

@@ -87,7 +87,7 @@ def test_of_those_who_come_at_one_instant_the_shortest_is_first(policy: str) -> 
     assert times(run) == [(30, 60), (0, 10), (10, 30)]
 
 
-def test_who_comes_when_another_ends_takes_its_place_at_once() -> None:
+def test_a_job_that_comes_when_another_ends_takes_its_place_at_once() -> None:
     run = sim.played(sim.a_trace([(0, 1, 10), (10, 1, 10), (20, 1, 10)]), "1x1", "fifo")
     assert times(run) == [(0, 10), (10, 20), (20, 30)]
     assert run.summary is not None
@@ -112,7 +112,7 @@ def test_jobs_of_a_millisecond(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_can_never_run_is_told_so_and_holds_up_nobody(policy: str) -> None:
+def test_a_job_that_can_never_run_is_told_so_and_holds_up_nobody(policy: str) -> None:
     rows = [(DAY, 1, 10), (DAY + 1, 5, 10), (DAY + 2, 1, 10), (DAY + 2, 99, 10)]
     run = sim.played(sim.a_trace(rows), "2x2", policy)
     assert [bool(job.never) for job in run.jobs] == [False, True, False, True]
@@ -167,7 +167,7 @@ def test_a_start_takes_its_time_and_holds_devices_meanwhile() -> None:
 
 
 @pytest.mark.parametrize("policy", ["srtf", "srsf"])
-def test_who_is_sent_away_goes_slowly_and_comes_back_slowly(policy: str) -> None:
+def test_a_job_that_is_sent_away_goes_slowly_and_comes_back_slowly(policy: str) -> None:
     """Long runs 2 to 10, is gone at 13; short runs 15 to 20; long has 92 ms left from 24."""
     settings = Settings(start_ms=2, resume_ms=4, stop_ms=3)
     rows = [(DAY, 1, 100), (DAY + 10, 1, 5)]
@@ -177,7 +177,7 @@ def test_who_is_sent_away_goes_slowly_and_comes_back_slowly(policy: str) -> None
     assert run.jobs[0].ran_ms == 100 + 3, "it holds its devices while it goes"
 
 
-def test_who_is_sent_away_before_it_got_to_run_lost_nothing() -> None:
+def test_a_job_that_is_sent_away_before_it_got_to_run_lost_nothing() -> None:
     settings = Settings(start_ms=50, resume_ms=50)
     rows = [(DAY, 1, 100), (DAY + 10, 1, 5)]
     run = sim.played(sim.a_trace(rows), "1x1", "srtf", settings)
@@ -267,7 +267,7 @@ def test_an_equal_in_priority_does_not_give_way() -> None:
     ]
 
 
-def test_who_needs_what_is_left_beside_the_promise_gets_it() -> None:
+def test_a_job_that_needs_what_is_left_beside_the_promise_gets_it() -> None:
     """A job that does not fit now must not use up what may be used beside the promise."""
     rows = [
         (DAY, 4, 100),
@@ -307,7 +307,7 @@ def test_a_run_tells_what_it_was_made_from() -> None:
         ("las", "strict", False, "no job overtakes"),
     ],
 )
-def test_who_goes_by_run_times_is_told_by_what_really_may_pass(
+def test_a_job_that_goes_by_run_times_is_told_by_what_really_may_pass(
     policy: str, order: str, clairvoyant: bool, rule: str
 ) -> None:
     trace = a_trace(a_job("a", 0, 1))

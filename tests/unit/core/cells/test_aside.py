@@ -1,4 +1,4 @@
-"""Leaves that are promised to borrowers: idle for nobody else, and owners take them."""
+"""Leaves that are reserved for borrowers: idle for no other job, and owners take them."""
 
 from allotment.model.ledger import Slot
 from allotment.model.quantity import CPU, DEVICE, Resources
@@ -12,7 +12,7 @@ tenants:
 """
 
 
-def test_promises_come_and_go_in_any_order() -> None:
+def test_reserved_places_come_and_go_in_any_order() -> None:
     cells = a_cell_world(CLUSTER).state.cluster.cells
     assert cells is not None
     node = cells.chains[0].nodes[0]

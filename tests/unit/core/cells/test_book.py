@@ -178,7 +178,7 @@ def test_nobody_owns_what_lies_outside_of_all_cells() -> None:
         cells.chain_of("A100")
 
 
-def test_who_borrows_outside_of_all_cells_is_in_nobodys_way() -> None:
+def test_a_job_that_borrows_outside_of_all_cells_is_in_nobodys_way() -> None:
     cells = a_book(owns("a", node=1))
     before, needs = repr(pages(cells)), needs_of(gang(1, 2))
     beside = (Slot(NodeId(9), (0, 1), 2000),)

@@ -88,7 +88,7 @@ REQUESTS = st.builds(a_request, SIZE, GROUPS, EACH, LEVELS, OUTER)
 
 
 @given(st.sampled_from([("node", 4), ("socket", 8), ("rack", 2)]), TAKEN, REQUESTS)
-def test_who_owns_all_gets_groups_wherever_they_fit(
+def test_a_tenant_that_owns_all_gets_groups_wherever_they_fit(
     owned: tuple[str, int], taken: set[int], request: Request
 ) -> None:
     cells = a_book((CellShare(*owned),))
@@ -115,7 +115,7 @@ def test_who_owns_all_gets_groups_wherever_they_fit(
     REQUESTS,
     REQUESTS,
 )  # fmt: skip
-def test_who_owns_a_part_gets_groups_that_are_together_and_guaranteed(
+def test_a_tenant_that_owns_a_part_gets_groups_that_are_together_and_guaranteed(
     owned: tuple[tuple[str, int], ...], first: Request, second: Request
 ) -> None:
     cells = a_book(tuple(CellShare(*each) for each in owned))

@@ -74,7 +74,7 @@ def test_cores_are_used_up_by_what_is_larger_of_cpus_and_memory() -> None:
     assert owned_at(world, jobs[2])[0].beside == (0, 1, 2)
 
 
-def test_who_owns_too_few_cores_is_refused() -> None:
+def test_a_tenant_that_owns_too_few_cores_is_refused() -> None:
     world = a_cell_world(CORES)
     with pytest.raises(Rejected):
         world.submit(cpu_job("a", 9))

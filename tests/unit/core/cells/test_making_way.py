@@ -35,7 +35,7 @@ def leaving(world: World) -> set[JobId]:
     return set(world.state.cluster.placed.leaving)
 
 
-def test_who_is_not_in_the_way_stays_though_a_borrower_is() -> None:
+def test_a_job_that_is_not_in_the_way_stays_though_a_borrower_is() -> None:
     world = a_world(owns("a", node=1, socket=1), owns("b", node=2))
     small = start(world, a_job().of("a").gpus(4).priority(10))
     inside = start(world, a_job().of("a").gpus(5).priority(20))
@@ -48,7 +48,7 @@ def test_who_is_not_in_the_way_stays_though_a_borrower_is() -> None:
 
 
 @pytest.mark.parametrize("preempt", [Preempt.EVICT, Preempt.DEMOTE])
-def test_who_loses_its_share_is_sent_away_or_stays_as_a_borrower(preempt: Preempt) -> None:
+def test_what_loses_its_share_is_sent_away_or_stays_as_a_borrower(preempt: Preempt) -> None:
     world = a_world(owns("a", node=1), owns("b", node=3), preempt=preempt)
     low = start(world, a_job().of("a").gpus(8).priority(10))
     high = start(world, a_job().of("a").gpus(8).priority(500))

@@ -81,7 +81,7 @@ def test_only_as_many_are_promoted_as_there_are_cells() -> None:
     assert is_sound(world)
 
 
-def test_cells_that_are_promised_to_others_are_left_to_them() -> None:
+def test_cells_that_are_reserved_for_others_are_left_to_them() -> None:
     """It runs on the only machine that `c` can have whole: cells lie on the other then."""
     text = LEAVES.replace("2 x dgx", "3 x dgx").replace(
         "c: {cells: {dgx-v100-node: 1}}", "c: {cells: {dgx-v100-node: 2}}"

@@ -241,7 +241,7 @@ def test_a_policy_ranks_the_jobs_and_the_services_own_ranks_as_configured() -> N
 
 
 @pytest.mark.parametrize("state", [QueueState.CLOSED, QueueState.DRAINING])
-def test_who_was_taken_once_is_taken_again(state: QueueState) -> None:
+def test_a_job_that_was_taken_once_is_taken_again(state: QueueState) -> None:
     """Two run when the queue is full and shut; a replay from then on has both come then."""
     job = a_job().of("vision").gpus(4)
     open_to_all = a_cluster(QueueOrder.SKIP, (12, 0, 0, 0))

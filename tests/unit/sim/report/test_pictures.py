@@ -187,7 +187,7 @@ def test_jobs_that_share_a_device_lie_beside_each_other() -> None:
     assert occupied.pieces(whole, taken) == [(3, 5), (7, 8)]
 
 
-def test_who_shares_a_whole_device_has_half_of_it() -> None:
+def test_a_job_that_shares_a_whole_device_has_half_of_it() -> None:
     spans = [
         Span(0, 0, 10, devices=((0, DEVICE), (1, DEVICE))),
         Span(1, 5, 20, devices=((0, DEVICE),)),
