@@ -129,16 +129,25 @@ def next_trial(state: State, sweep: SweepRecord) -> JobRecord | None:
     """Return the trial of a study whose turn it is; None while enough are under way.
 
     One that cannot run (it is over, or its secrets were lost) is passed over; one that its
-    owner holds is under way, so that who holds all of them holds up the study. O(trials).
+    owner holds is under way, so that who holds all of them holds up the study.
+
+    O(trials that were proposed): each study is asked every second.
     """
     if not sweep.sweep.is_study or sweep.is_over or sweep.ended is not None:
         return None
-    left = trials_left(state, sweep)
-    waits = [job for job in left if job.id not in sweep.proposed and not job.spec.withheld]
-    first = waits[0] if waits else None
+    first = next(_waiting(state, sweep), None)
     array = first.spec.array if first is not None else None
-    busy = sum(1 for job in left if job.id in sweep.proposed)
+    busy = len(sweep.proposed.keys() - sweep.over.keys())
     return first if array is not None and busy < array.max_running else None
+
+
+def _waiting(state: State, sweep: SweepRecord) -> Iterator[JobRecord]:
+    """Yield the trials of a study that wait for their parameters and could run with them."""
+    for job in map(JobId, sweep.ids):
+        if job not in sweep.proposed and job not in sweep.over:
+            record = state.jobs.get(job)
+            if record is not None and not record.spec.withheld:
+                yield record
 
 
 def history(sweep: SweepRecord) -> list[Tried]:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from allotment.engine.records import JobRecord
 from allotment.engine.state import Image, State
 from allotment.engine.sweep_records import SweepRecord
 from allotment.engine.sweeps import history, next_trial
@@ -113,6 +114,31 @@ def test_a_trial_without_parameters_is_not_released() -> None:
     assert next_trial(world.state, world.record) is None, "what its owner holds has its place"
     world.do(c.ReleaseJob(waits))
     assert world.is_(waits) is S.QUEUED
+
+
+class Watched(dict[JobId, JobRecord]):
+    """Jobs that count how often one is asked for."""
+
+    asked = 0
+
+    def get(self, key: JobId, default: JobRecord | None = None) -> JobRecord | None:  # type: ignore[override]
+        self.asked += 1
+        return super().get(key, default)
+
+
+def test_a_look_at_a_long_study_asks_for_one_of_the_trials_that_wait() -> None:
+    """A user may have many studies of a thousand trials, and each is looked at every second."""
+    world = Study(msgspec.structs.replace(STUDY, draws=1_000), max_running=3)
+    ended, *_ = (world.proposes(text) for text in ("0.1", "0.2", "0.3"))
+    assert ended is not None
+    jobs = world.state.jobs = Watched(world.state.jobs)
+    assert next_trial(world.state, world.record) is None
+    assert jobs.asked == 1
+    world.ends(ended)
+    jobs.asked = 0
+    waits = next_trial(world.state, world.record)
+    assert waits is not None
+    assert (waits.id, jobs.asked) == (world.ids[3], 1)
 
 
 def test_what_is_known_of_trials_is_what_is_recorded() -> None:
