@@ -1,5 +1,6 @@
 """The files around the code keep their promises."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -50,3 +51,23 @@ def test_every_decision_has_a_number_of_its_own_and_says_it() -> None:
     assert len(set(numbers)) == len(numbers)
     for number, page in zip(numbers, pages, strict=True):
         assert page.read_text(encoding="utf-8").startswith(f"# {number}: "), page.name
+
+
+@pytest.mark.parametrize("script", ["loops", "mlflow"])
+def test_a_folder_of_something_else_is_not_removed_for_an_environment(
+    tmp_path: Path, script: str
+) -> None:
+    mine = tmp_path / "thesis.tex"
+    mine.write_text("the only copy")
+    where = {f"ALLOT_TEST_{script.upper()}": str(tmp_path)}
+    made = subprocess.run(
+        [ROOT / "scripts" / script],
+        env=os.environ | where,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert mine.read_text() == "the only copy"
+    assert made.returncode == 1
+    assert "is in use for something else" in made.stderr
+    assert list(tmp_path.iterdir()) == [mine]
