@@ -809,3 +809,22 @@ def test_a_node_that_took_the_id_of_one_that_left_is_told_of(world: World) -> No
     world.api.add_node("n1", unschedulable=True)
     world.api.add_node("n2", unschedulable=True)
     asyncio.run(story())
+
+
+def test_a_pod_that_nobody_can_tell_for_ours_goes_though_it_could_not_be_deleted_at_once(
+    world: World,
+) -> None:
+    async def story() -> None:
+        async with world.service() as backend:
+            assert await backend.launch(GANG) == {}
+            world.api.run()
+            await until(lambda: world.said(Seen.RUNNING))
+            pod = world.pod
+            world.api.says["DELETE", pod] = [403]
+            world.api.our_pod()["metadata"]["labels"].clear()
+            world.api.finish(3)
+            await until(world.ends)
+            await until(lambda: not world.api.pods)
+            assert world.asks("DELETE", pod) > 1
+
+    asyncio.run(story())

@@ -39,6 +39,10 @@ class Ends:
         self._client, self._records = client, records
         self._tasks, self._report = tasks, report
         self.outputs = Outputs(client, records)
+        self._left: dict[str, tuple[Launched, int]] = {}
+        """Pods of tasks that ended that could not be deleted, by name, and with which grace. No
+        watch may tell of them: who may change pods may take the words from it that say whose
+        it is."""
 
     def end(
         self, key: TaskKey, exit_: Exit, why: Diagnosis | None = None, pod: Pod | None = None
@@ -83,12 +87,22 @@ class Ends:
         await self._tasks.keep(key, record)
         self._tasks.over.setdefault(key.job, set()).add(key)
         if pod is not None:
-            with contextlib.suppress(BackendError):  # then it is a stray later
-                await delete(self._client, record, 0 if is_over(pod) else 1)
+            self._left[record.name] = record, 0 if is_over(pod) else 1
+            await self._delete_left(record.name)
             if is_over(pod):
                 await free(self._client, record)
         self._part(key)
         self._report(end_report(key, record))
+
+    async def delete_left(self) -> None:
+        """Delete the pods of tasks that ended, where that did not work before."""
+        for name in list(self._left):
+            await self._delete_left(name)
+
+    async def _delete_left(self, name: str) -> None:
+        with contextlib.suppress(BackendError):
+            await delete(self._client, *self._left[name])
+            self._left.pop(name, None)
 
     def _part(self, key: TaskKey) -> None:
         self._tasks.part(key)

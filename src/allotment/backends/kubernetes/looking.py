@@ -56,6 +56,7 @@ class Looking:
                 await self._look_at(key, record)
             except BackendError as error:  # of one task, and no others have to wait for it
                 log.warning("a task is looked at again later", task=str(key), why=str(error))
+        await self._ends.delete_left()
         if self.is_adopted:
             await self._end_strays()
 
