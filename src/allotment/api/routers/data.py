@@ -118,7 +118,7 @@ async def take_data(
         )
     named = named_in(tenant, name)
     taken = await service.datasets.take(
-        named, note.files, (peer.pid, peer.uid), caller, lambda: not place.is_gone
+        named, note.files, peer.pid, caller, lambda: not place.is_gone
     )
     return reply(DataTaken(tuple(taken.digests)))
 

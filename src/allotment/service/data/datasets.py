@@ -25,7 +25,7 @@ from allotment.model.datasets import (
     is_member,
     owns,
 )
-from allotment.model.errors import Code, Rejected
+from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
 from allotment.model.quantity import show_bytes
 from allotment.rights import paths
@@ -59,7 +59,9 @@ from allotment.service.data.view import (
     HandedFile,
 )
 from allotment.service.files import Found
+from allotment.service.host_accounts import HostAccounts
 from allotment.service.host_workspace import HostFile
+from allotment.service.ports import Identity
 from allotment.service.threads import Threads
 
 SWEEP_EVERY_S: Final = 600.0
@@ -93,6 +95,7 @@ class Datasets:
         self._threads = Threads("data", each=3, total=8)
         self._taking = Threads("taking", each=2, total=4)
         """Which read files that clients hold open, for as long as that takes."""
+        self._accounts = HostAccounts()
         self.objects = Objects(state, self.store, wish, self._room)
 
     async def start(self) -> None:
@@ -419,16 +422,20 @@ class Datasets:
         self,
         text: str,
         files: Sequence[HandedFile],
-        peer: tuple[int, int],
+        pid: int,
         actor: Actor,
         is_wanted: Callable[[], bool],
     ) -> Receiving:
-        """Return what took in files that a process holds open: `peer` is its pid and user.
+        """Return what took in files that a process of a user holds open.
 
         Breaks off where it is not wanted any more. Raises Rejected.
         """
+        try:
+            user = (await self._accounts.of(actor)).identity
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", AGAIN) from error
         receiving = await self.receiving(text, actor)
-        work = partial(self._took, receiving, files, peer, is_wanted)
+        work = partial(self._took, receiving, files, (pid, user), is_wanted)
         try:
             await self._taking.run(actor.user, work, WHOLE_S)
         except NotHanded as error:
@@ -453,11 +460,11 @@ class Datasets:
         self,
         receiving: Receiving,
         files: Sequence[HandedFile],
-        peer: tuple[int, int],
+        held_by: tuple[int, Identity | None],
         is_wanted: Callable[[], bool],
     ) -> None:
         buffer = memoryview(bytearray(_PIECE))
-        with Holder(*peer) as holder:
+        with Holder(*held_by) as holder:
             for file in files:
                 self._check_disk(file.size)
                 fd = holder.take(file.fd)
@@ -647,9 +654,18 @@ class Datasets:
 
 
 def _pieces(fd: int, size: int, buffer: memoryview) -> Iterator[memoryview]:
-    """Read a file into a buffer; each piece counts until the next is asked for."""
+    """Read a file into a buffer; each piece counts until the next is asked for.
+
+    Raises NotHanded where its disk fails: whoever sends it is told of it, too.
+    """
     done = 0
-    while done < size and (got := os.preadv(fd, [buffer[: size - done]], done)):
+    while done < size:
+        try:
+            got = os.preadv(fd, [buffer[: size - done]], done)
+        except OSError as error:
+            raise NotHanded(f"a file cannot be read: {error.strerror}") from error
+        if not got:
+            return
         yield buffer[:got]
         done += got
 
