@@ -39,7 +39,7 @@ def line_of(shape: Shape) -> tuple[str, str]:
 
 
 def cpus_are_spare(books: Mapping[NodeId, NodeBook], gangs: Iterable[Gang]) -> bool:
-    """Whether nobody holds the CPUs of gangs that run beside those with their devices."""
+    """Whether the CPUs of gangs that run beside those with their devices are free."""
     wanted: dict[NodeId, int] = {}
     for gang in gangs:
         for slot, need in zip(gang.slots, gang.needs, strict=True):

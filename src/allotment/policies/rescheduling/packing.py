@@ -7,10 +7,10 @@ for it. Pairs that were found to gain come first, then those whose devices are l
 pair that cannot gain by how busy these were is left to its turns. So is one that was tried and
 did not gain, or did not tell enough.
 One gang at most goes beside another, within the caps of its user and queue, and only while
-nobody holds the CPUs that it asks for. Both are of one priority: by turns, a gang gives way to
+the CPUs that it asks for are free. Both are of one priority: by turns, a gang gives way to
 none that is less urgent; and of one weight: else turns would not give each a half. Where more
 than two take turns, two that gain go beside each other alone: else one could be in the way of
-each of the others at its turn, and they in nobody's.
+each of the others at its turn, and they in the way of none.
 What the two do at once is compared with their turns (`engine/packing.py`).
 
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.3: packing under overload, by utilisation
