@@ -69,36 +69,23 @@ class Cluster:
         self.disruption = disruption_budget(tenants)
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
-        self.cells = (
-            Cells(topology, nodes, tenants)
-            if any(tenant.cells or tenant.pins for tenant in tenants)
-            else None
-        )
+        in_cells = any(tenant.cells or tenant.pins for tenant in tenants)
+        self.cells = Cells(topology, nodes, tenants) if in_cells else None
         """Which tenants are guaranteed which cells; None where shares are counted."""
         made = policies.rescheduler
         self.rescheduler: Rescheduler | None = made(self) if made is not None else None
         self._hardware = [book for book in (self.ledger, self.cells) if book is not None]
         self._topology = topology
-        claimants = Claimants(
-            share, half_life_ms, self.trees.values(), nodes, policies.fairness
-        )
-        fair = claimants.any or orders.ranks_apart
-        self.claimants = claimants if fair else None
+        rule = Claimants(share, half_life_ms, self.trees.values(), nodes, policies.fairness)
+        fair = rule.any or orders.ranks_apart
+        self.claimants = rule if fair else None
         """What claimants of a sharing rule have; None where all is first come, first served."""
         self.queues = QuotaTree(tenants, self.trees, self.ledger)
         """What tenants, queues, users and groups hold and may hold."""
-        self._others_may_go = self.preempts or bool(self.queues.guarantees)
-        """Whether even those within their tenant's share may have to make way."""
         self.stops = all_stopped(self.trees.values())
         """The tenants and leaves of their queues in which nothing starts."""
-        alike = not (
-            fair
-            or self.cells
-            or self.queues.by_queue
-            or self.queues.any
-            or self.stops
-            or self.rescheduler
-        )
+        apart = fair or in_cells or self.queues.by_queue or self.queues.any
+        alike = not (apart or self.stops or self.rescheduler)
         self.classes = equivalence_classes(orders.by_queue) if alike else None
         """Classes of shapes; None where those of different queues are never alike."""
         estimates = policies.estimates if orders.plan_ahead else None
@@ -325,7 +312,8 @@ class Cluster:
         return not (
             self.placed.leaving
             or self.placed.parting
-            or self._others_may_go
+            or self.preempts
+            or self.queues.guarantees
             or self.placed.borrowers
         )
 
