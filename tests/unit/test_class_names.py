@@ -14,9 +14,6 @@ OWN = [folder for folder in SOURCE.iterdir() if (folder / "__init__.py").is_file
 BACKENDS = [folder for folder in (SOURCE / "backends").iterdir() if any(folder.glob("*.py"))]
 PACKAGES = sorted(str(folder.relative_to(SOURCE)) for folder in (*OWN, *BACKENDS))
 
-TWICE = {"backends/kubernetes": {"_Status"}, "backends/local": {"Image", "Layer"}}
-"""What is there twice still. Add none: remove a name from here when it is gone."""
-
 PURE = ("core", "engine", "explain", "model", "policies")
 """Packages in which `Name = list[int]` is a type by that name, as a class would be."""
 
@@ -41,7 +38,7 @@ def test_no_class_name_is_there_twice(package: str) -> None:
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.ClassDef)
     )
-    assert {name for name, count in names.items() if count > 1} == TWICE.get(package, set())
+    assert {name for name, count in names.items() if count > 1} == set()
 
 
 @pytest.mark.parametrize("package", PURE)

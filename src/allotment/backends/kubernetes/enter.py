@@ -48,7 +48,7 @@ def enter_argv(
 def exit_code(said: bytes) -> int:
     """Read how the command ended, as the server says it at the end."""
     try:
-        told = msgspec.json.decode(said, type=_Status)
+        told = msgspec.json.decode(said, type=_Ending)
     except msgspec.DecodeError:
         return FAILED
     if told.status == "Success":
@@ -69,7 +69,7 @@ class _Details(msgspec.Struct, frozen=True):
     causes: tuple[_Cause, ...] | None = None
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Ending(msgspec.Struct, frozen=True):
     status: str = ""
     message: str = ""
     details: _Details = _Details()

@@ -236,7 +236,7 @@ class Credentials:
         self._until = monotonic() + (_seconds_to(told.until) - EARLY_S if told.until else 3600)
 
 
-class _Status(msgspec.Struct, frozen=True):
+class _Credential(msgspec.Struct, frozen=True):
     token: str = ""
     certificate: str = msgspec.field(default="", name="clientCertificateData")
     key: str = msgspec.field(default="", name="clientKeyData")
@@ -244,7 +244,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Told(msgspec.Struct, frozen=True):
-    status: _Status = _Status()
+    status: _Credential = _Credential()
 
 
 def _seconds_to(moment: str) -> float:

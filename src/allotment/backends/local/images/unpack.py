@@ -119,7 +119,7 @@ class Plain:
         return f"sha256:{self._hash.hexdigest()}"
 
 
-class Layer:
+class LayerFolder:
     """The folder that a layer becomes. `root` is open; `most` are bytes, and files."""
 
     def __init__(self, root: int, most: tuple[int, int]) -> None:
@@ -318,10 +318,10 @@ def _write(file: IO[bytes], data: bytes) -> None:
         data = data[file.write(data) :]
 
 
-def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) -> Layer:
+def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) -> LayerFolder:
     """Unpack a layer into an empty folder. Raises what `main` tells."""
     plain = Plain(source, most[0])
-    layer = Layer(root, most)
+    layer = LayerFolder(root, most)
     try:
         with tarfile.TarFile.open(
             fileobj=cast("IO[bytes]", plain), mode="r|", bufsize=_PIECE, errorlevel=2

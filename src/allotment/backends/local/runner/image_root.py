@@ -17,7 +17,7 @@ from typing import Final
 
 from allotment.backends.local.runner import datasets, libc, mounts
 from allotment.backends.local.runner.mounts import Place, View
-from allotment.backends.local.runner.schema import Dataset, Image
+from allotment.backends.local.runner.schema import Dataset, TaskImage
 from allotment.rights import paths
 
 LAYERS: Final = "images/layers"
@@ -39,7 +39,7 @@ def written(key: str) -> str:
     return f"{beside(key)}/upper"
 
 
-def hold(home: int, image: Image) -> int:
+def hold(home: int, image: TaskImage) -> int:
     """Open the record of an image, and keep it from being removed while that is open.
 
     Raises OSError when it is gone already.
@@ -55,7 +55,9 @@ def hold(home: int, image: Image) -> int:
     return record
 
 
-def build(view: View, image: Image, cwd: str, home: int, written_to: tuple[str, int]) -> None:
+def build(
+    view: View, image: TaskImage, cwd: str, home: int, written_to: tuple[str, int]
+) -> None:
     """Make the world in the calling process's own mount namespace, and go there.
 
     `home` is the state folder, `written_to` the path and descriptor of the folder for what is
@@ -183,7 +185,7 @@ def go_to_root(path: str) -> None:
 # ── in the image ────────────────────────────────────────────────────────────────────────
 
 
-def _write_etc(host: dict[str, bytes | None], image: Image) -> None:
+def _write_etc(host: dict[str, bytes | None], image: TaskImage) -> None:
     """Write who the user is, and what the host knows of names and time."""
     os.makedirs("/etc", exist_ok=True)
     for name, data in host.items():
@@ -210,7 +212,7 @@ def _replace(path: str, data: bytes) -> None:
     os.close(fd)
 
 
-def _make_folders(image: Image, cwd: str) -> None:
+def _make_folders(image: TaskImage, cwd: str) -> None:
     """Make what every task needs: a place for small files, its home, where it begins."""
     if not os.path.isdir("/tmp"):  # noqa: S108 - the image's own
         _make_folder("/tmp")  # noqa: S108

@@ -40,7 +40,7 @@ class PhaseSpan(TypedDict):
     end_ms: int
 
 
-class Image(TypedDict):
+class TaskImage(TypedDict):
     """The image that a task brings, as it lies in the store below the state folder.
 
     `record` is the file that is locked while it is in use, `layers` are names of folders,
@@ -96,7 +96,7 @@ class Request(TypedDict):
     hold_on_failure_ms: NotRequired[int]
     namespaces: NotRequired[NamespaceChoice]
     cgroups: NotRequired[CgroupChoice]
-    image: NotRequired[Image]
+    image: NotRequired[TaskImage]
     phases: NotRequired[list[PhaseSpan]]
     mounts: NotRequired[list[Dataset]]
 
@@ -274,7 +274,7 @@ _OF_IMAGE: Final = {
 _LAYER: Final = re.compile(r"[0-9a-f]{1,64}")
 
 
-def _check_image(image: Image) -> None:
+def _check_image(image: TaskImage) -> None:
     fields = cast("dict[str, object]", image)
     for name, kind in _OF_IMAGE.items():
         if not isinstance(fields.get(name), kind):

@@ -10,7 +10,7 @@ from allotment.backends.local.runner.datasets import DataPlace, shown_anew
 from allotment.backends.local.runner.hierarchy import Hierarchy
 from allotment.backends.local.runner.host import Host
 from allotment.backends.local.runner.mounts import User
-from allotment.backends.local.runner.schema import Image, Isolation, Request
+from allotment.backends.local.runner.schema import Isolation, Request, TaskImage
 from allotment.backends.local.runner.spawn import Command
 from allotment.rights import removing
 from allotment.rights.sealing import take_no_more_code
@@ -121,7 +121,7 @@ class Surroundings:
             # Back to the state folder as the host mounts it: here it may be read-only.
             os.fchdir(self._host.home)
 
-    def _enter_image(self, image: Image) -> None:
+    def _enter_image(self, image: TaskImage) -> None:
         name = image_root.beside(self._request["key"])
         folder = os.open(name, _FOLDER, dir_fd=self._host.scratch)
         place = (f"{self._host.scratch_root}/{name}", folder)
