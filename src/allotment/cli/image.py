@@ -43,7 +43,7 @@ def ls(state: State = "", as_json: AsJson = False) -> None:
     """List the images in the store: those you have used, or all for the administrator.
 
     SIZE is the size of all its layers, unpacked. OWN SIZE counts only the layers that no
-    other image here has: removing the image frees so much.
+    other image here has: removing the image frees that much.
     """
     with Client(state=state) as client:
         found = client.images()

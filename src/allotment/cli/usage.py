@@ -87,8 +87,8 @@ def usage(
     OWN counts what was within guarantees, and BORROWED what was beyond them. LOST counts
     the hours, of both kinds, whose work was lost by evictions.
     OF ALL is the part of all GPU-hours of the cluster. Start-up counts, suspension does not.
-    GPU USE is the part of these GPUs that was at work, at most: `≤ 40%`. Hours in which the
-    GPUs were not watched do not count in it.
+    GPU USE is the part of a row's GPU-hours in which the GPUs were at work, at most: `≤ 40%`.
+    Hours in which nothing watched the GPUs do not count in it.
     An earlier job counts from --since on. If tenants have budgets, their present state
     follows: GPU-hours USED, when to WARN, the MOST.
 
