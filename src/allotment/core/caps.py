@@ -14,7 +14,7 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, Standing
 from allotment.core.quota import NO_TYPE, Account, Who, asked
-from allotment.core.request import Request, Shape, lease_part, needs_of, total_of
+from allotment.core.request import Request, Shape, needs_of, total_of
 from allotment.model.amounts import BY_TYPE, JOBS, Vector, of_type
 from allotment.model.ids import JobId
 from allotment.model.ledger import Slot
@@ -116,7 +116,7 @@ def cap_on_resuming(cluster: Cluster, gang: Gang) -> tuple[Account, str] | None:
 
 def leases_of(cluster: Cluster, gang: Gang) -> Vector:
     """Return what a suspended gang needs to go on."""
-    return cluster.held_on(gang.slots, [lease_part(need) for need in gang.needs])
+    return cluster.held_on(gang.slots, gang.leases())
 
 
 def is_over(cluster: Cluster, job: JobId) -> bool:

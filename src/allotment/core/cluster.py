@@ -20,7 +20,7 @@ from allotment.core.memos import Memos
 from allotment.core.pending import Pending, QueueOrders
 from allotment.core.policies import Policies, Rescheduler
 from allotment.core.quota import QuotaTree
-from allotment.core.request import Request, Shape, lease_part, needs_of, parts_of, whole
+from allotment.core.request import Request, Shape, needs_of, parts_of, whole
 from allotment.core.reservations import NOWHERE, Reservations
 from allotment.core.slices import slices_of
 from allotment.model.cells import Topology
@@ -175,7 +175,7 @@ class Cluster:
         self._stand(gang, standing)
         gang.suspended_at = now
         self._enter(gang)
-        self.ledger.give(gang.slots, [lease_part(need) for need in gang.needs])
+        self.ledger.give(gang.slots, gang.leases())
 
     def mark_leaving(self, job: JobId) -> None:
         """Note that a gang is told to go."""
@@ -208,7 +208,7 @@ class Cluster:
         gang.suspended_at, gang.wants_resume = None, False
         gang.entitlement, gang.quota = entitlement, quota
         self._enter(gang)
-        self.ledger.take(gang.slots, [lease_part(need) for need in gang.needs])
+        self.ledger.take(gang.slots, gang.leases())
 
     def has_devices(self, slots: Sequence[Slot]) -> bool:
         """Whether the devices of a place are in this configuration."""

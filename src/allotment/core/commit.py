@@ -124,8 +124,8 @@ def _resume(cluster: Cluster, decision: Resume, now: Instant) -> str:
     if resume_entitlement(cluster, gang, now) is not decision.entitlement:
         return "its tenant's share changed"
     with Trial(cluster) as trial:
-        trial.take_leases(gang)
-        return "" if cluster.ledger.settled(gang.slots) else "its devices are not free"
+        free = trial.fits(gang.slots, gang.leases())
+    return "" if free else "its devices are not free"
 
 
 def _pack(cluster: Cluster, job: JobId, beside: JobId, now: Instant) -> str:

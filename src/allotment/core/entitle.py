@@ -5,7 +5,7 @@ from allotment.core.cluster import Cluster
 from allotment.core.disruption import may_preempt
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.lending import kept_of_share
-from allotment.core.request import Shape, lease_part, sum_of
+from allotment.core.request import Shape, sum_of
 from allotment.core.sharing import borrows, may_borrow
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement
 from allotment.model.quantity import Instant
@@ -69,10 +69,9 @@ def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlemen
 
     A borrower is not given what a more urgent job of its tenant would at once take from it.
     """
-    leases = sum_of(tuple(lease_part(need) for need in gang.needs))
     if resumes_beyond(cluster, gang):
         return None
-    entitled = cluster.guarantee.resumed(gang, leases)
+    entitled = cluster.guarantee.resumed(gang, sum_of(gang.leases()))
     borrowed = gang.entitlement is OPPORTUNISTIC
     if borrowed and entitled is GUARANTEED and more_urgent(cluster, gang, now):
         may = borrows(cluster, gang.tenant, preemptible=gang.preemptible)

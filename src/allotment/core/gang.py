@@ -163,9 +163,15 @@ class Gang(msgspec.Struct):
 
     def kept(self) -> tuple[Resources, ...]:
         """Return what each task holds now: all of its need, or what suspension keeps."""
-        if self.suspended_at is None:
-            return self.needs
+        return self.needs if self.suspended_at is None else self.memory()
+
+    def memory(self) -> tuple[Resources, ...]:
+        """Return what each task keeps while the gang is suspended."""
         return tuple(need - lease_part(need) for need in self.needs)
+
+    def leases(self) -> tuple[Resources, ...]:
+        """Return what each task gives up while the gang is suspended."""
+        return tuple(lease_part(need) for need in self.needs)
 
     def held(self) -> Resources:
         """Sum up what the gang holds now."""

@@ -76,5 +76,4 @@ class WayBack:
 
     def _leases_free(self) -> bool:
         with Trial(self.cluster) as trial:
-            trial.take_leases(self.gang)
-            return self.cluster.ledger.settled(self.gang.slots)
+            return trial.fits(self.gang.slots, self.gang.leases())

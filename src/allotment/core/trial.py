@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
-from allotment.core.request import lease_part
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import OPPORTUNISTIC, Slot
 from allotment.model.quantity import Resources
@@ -68,6 +67,17 @@ class Trial:
         self._undo.append(lambda: self.cluster.add(gang))
         return gang
 
+    def suspend(self, gang: Gang) -> None:
+        """Let a gang be gone but for what it keeps while it is suspended."""
+        self.drop(gang.id)
+        self.hold(gang.slots, gang.memory())
+
+    def wake(self, gang: Gang) -> None:
+        """Bring back a gang that was suspended in this trial."""
+        self.cluster.ledger.give(gang.slots, gang.memory())
+        self._undo.append(lambda: self.cluster.ledger.take(gang.slots, gang.memory()))
+        self.restore(gang)
+
     def let_part(self, job: JobId) -> None:
         """Let what a shrinking gang gives up be gone."""
         surplus = self.cluster.parted(job)
@@ -119,10 +129,6 @@ class Trial:
         before, quota = gang.entitlement, gang.quota
         self.cluster.entitle(gang, OPPORTUNISTIC)
         self._undo.append(lambda: self.cluster.entitle(gang, before, quota))
-
-    def take_leases(self, gang: Gang) -> None:
-        """Hold the leases of a suspended gang, without resuming it."""
-        self.hold(gang.slots, tuple(lease_part(need) for need in gang.needs))
 
     def reserve(self, place: ReservedPlace) -> None:
         """Record a reserved place whose slots are not taken yet."""

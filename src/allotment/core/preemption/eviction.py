@@ -12,7 +12,6 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.plan import Evict, PreemptionPlan
-from allotment.core.request import lease_part
 from allotment.core.sharing import borrows
 from allotment.core.slices import may_pause
 from allotment.core.trial import Trial
@@ -84,10 +83,10 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
         for job in evict.revoke:
             trial.unreserve(job)
         for job in reserved.victims:
-            gang = trial.drop(job)
             if job in frozen:
-                keeps = tuple(need - lease_part(need) for need in gang.needs)
-                trial.hold(gang.slots, keeps)
+                trial.suspend(cluster.gangs[job])
+            else:
+                trial.drop(job)
         trial.scale_all_down(evict.shrink)
         return trial.fits(reserved.slots, reserved.needs)
 

@@ -48,7 +48,7 @@ from allotment.core.preemption.search import (
     surplus_of,
     whole,
 )
-from allotment.core.request import Request, Shape, lease_part, needs_of
+from allotment.core.request import Request, Shape, needs_of
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Slot
@@ -111,11 +111,10 @@ def clear_devices(
 
 def clear_leases(trial: Trial, gang: Gang, now: Instant) -> PreemptionPlan | None:
     """Find the gangs that must leave so that a suspended one gets its own devices back."""
-    leases = tuple(lease_part(need) for need in gang.needs)
-    plan = PreemptionPlan(gang.slots, leases)
+    plan = PreemptionPlan(gang.slots, gang.leases())
 
     def fits() -> PreemptionPlan | None:
-        return plan if trial.fits(gang.slots, leases) else None
+        return plan if trial.fits(plan.slots, plan.needs) else None
 
     return _clear(trial, fits, now, gang.id)
 

@@ -4,7 +4,8 @@ Candidates are preempted in the order of their source, the cheapest first, until
 place. Then each of them is reprieved, the dearest first, if the place stands without its
 preemption, or if there is another place then. So no smaller part of the victims would do, as
 long as `fits` finds a place wherever there is one. An elastic gang keeps as many tasks as it
-can. (Kubernetes and Kueue choose preemption targets in the same two steps.)
+can. Where gangs take turns, they go whole, and one that pauses keeps its memory. (Kubernetes
+and Kueue choose preemption targets in the same two steps.)
 
 A reserved place is lost like a place that is held, but that costs no work: of one priority
 reserved places go before gangs. The gangs that were told to go for it go all the same, and
@@ -13,7 +14,7 @@ ever: it goes up in priority within a tenant, or from borrowed to guaranteed use
 back.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -47,14 +48,16 @@ def search(
     fits: Fits,
     stands: Stands = lambda _: True,
     going: Iterable[Candidate] = (),
+    pausing: Container[JobId] | None = None,
 ) -> PreemptionPlan | None:
     """Find a place that preempting some candidates makes, the first ones first; or None.
 
-    What is `going` in any case is gone before the first look. The trial is left as it was.
+    What is `going` in any case is gone before the first look. Gangs that take turns say which
+    of them are `pausing`. The trial is left as it was.
     O(candidates · fits).
     """
     start = trial.mark()
-    preempted, plan = _Preempted(trial), None
+    preempted, plan = _Preempted(trial, pausing), None
     for holder, tasks in going:
         preempted.preempt(holder, tasks)
     for holder, tasks in candidates:
@@ -70,8 +73,8 @@ def search(
 class _Preempted:
     """What was preempted in a trial so far."""
 
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
+    def __init__(self, trial: Trial, pausing: Container[JobId] | None) -> None:
+        self._trial, self._pausing = trial, pausing
         self._moves: list[tuple[Preemptible, int, int]] = []
         """Each holder with the number of its tasks before and after."""
         self._now: dict[tuple[type[Preemptible], JobId], Candidate] = {}
@@ -111,7 +114,9 @@ class _Preempted:
 
     def _sizes(self, holder: Preemptible, before: int, after: int) -> tuple[int, ...]:
         """Return how many tasks it may have, from those it keeps to those it had."""
-        if not isinstance(holder, Gang) or not may_scale_down(self._trial.cluster, holder):
+        if not isinstance(holder, Gang) or self._pausing is not None:
+            return after, before
+        if not may_scale_down(self._trial.cluster, holder):
             return after, before
         sizes = range(after or holder.least, before, holder.step)
         return (*sizes, before) if after else (0, *sizes, before)
@@ -158,6 +163,9 @@ class _Preempted:
                 self._trial.reserve(holder)
             else:
                 self._trial.unreserve(holder.job)
+            return
+        if self._pausing is not None and holder.id in self._pausing:
+            (self._trial.wake if tasks else self._trial.suspend)(holder)
             return
         if before:
             self._trial.drop(holder.id)

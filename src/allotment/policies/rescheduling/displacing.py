@@ -22,12 +22,13 @@ from allotment.core.plan import PreemptionPlan
 from allotment.core.preemption.room import preempt
 from allotment.core.preemption.search import awaited, leaving, search, whole
 from allotment.core.rank import Key
-from allotment.core.request import Request, devices_of, lease_part, needs_of
+from allotment.core.request import Request, devices_of
 from allotment.core.sharing import entitle_shape
 from allotment.core.trial import Trial
 from allotment.model.ids import JobId
-from allotment.model.ledger import GUARANTEED, Slot
+from allotment.model.ledger import GUARANTEED, Entitlement, Slot
 from allotment.model.quantity import DEVICE, Instant
+from allotment.policies.rescheduling.giving_up import idle_place
 from allotment.policies.rescheduling.running import Running
 
 
@@ -51,16 +52,14 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
     """Find a place in that of some gangs that rank behind a job."""
     if not worse:
         return None
-    requests = waiting.shape.requests
-    needs = needs_of(requests)
+    shape = waiting.shape
     with Trial(cluster) as trial:
 
         def fits() -> PreemptionPlan | None:
-            entitled = entitle_shape(cluster, waiting.shape)
-            slots = cluster.find(requests) if entitled is not None else None
-            if entitled is None or slots is None:
-                return None
-            return PreemptionPlan(slots, needs, entitlement=entitled)
+            return idle_place(cluster, shape, entitle_shape(cluster, shape))
+
+        def stands(plan: PreemptionPlan) -> bool:
+            return entitle_shape(cluster, shape) is plan.entitlement
 
         spare = _coming(cluster) > cluster.ledger.awaited * DEVICE
         going = leaving(cluster) if spare else []
@@ -69,22 +68,14 @@ def _displace(cluster: Cluster, waiting: Standing, worse: list[Gang]) -> Preempt
         # First by numbers alone: a place is found around those that can stay.
         start = trial.mark()
         there = [trial.drop(job) for job in sorted(cluster.placed.leaving)] if spare else []
-        gone = _by_numbers(cluster, worse, requests)
-        for gang in gone:
-            trial.drop(gang.id)
-        plan = fits()
+        gone = _by_numbers(cluster, worse, shape.requests)
+        plan = search(trial, whole(gone), fits, stands, pausing=()) if gone else fits()
         if plan is not None:
             in_the_way = [gang.id for gang in there if _overlap(gang, plan.slots)]
-            evict = (*in_the_way, *(gang.id for gang in gone))
-            return msgspec.structs.replace(plan, evict=evict)
+            return msgspec.structs.replace(plan, evict=(*in_the_way, *plan.evict))
         # The numbers suffice, but not where one task needs it together.
         trial.rollback(start)
-        return search(
-            trial,
-            [*going, *whole(worse)],
-            fits,
-            lambda plan: entitle_shape(cluster, waiting.shape) is plan.entitlement,
-        )
+        return search(trial, [*going, *whole(worse)], fits, stands)
 
 
 def displace_in_cells(
@@ -122,24 +113,23 @@ def _clear(
     cluster: Cluster, gang: Gang, worse: list[Gang], now: Instant
 ) -> PreemptionPlan | None:
     """Find the gangs that must leave a suspended gang's devices, or the quota it needs."""
-    leases = tuple(lease_part(need) for need in gang.needs)
     with Trial(cluster) as trial:
-
-        def fits() -> PreemptionPlan | None:
-            entitled = resume_entitlement(cluster, gang, now)
-            if entitled is None or not trial.fits(gang.slots, leases):
-                return None
-            quota = cluster.guarantee.quota_kept(gang) if entitled is GUARANTEED else ()
-            return PreemptionPlan(gang.slots, leases, quota, entitled)
-
         trial.let_all_part()
         return search(
             trial,
             whole(worse),
-            fits,
+            lambda: own_place(trial, gang, resume_entitlement(cluster, gang, now)),
             lambda plan: resume_entitlement(cluster, gang, now) is plan.entitlement,
             going=leaving(cluster),
         )
+
+
+def own_place(trial: Trial, gang: Gang, entitled: Entitlement | None) -> PreemptionPlan | None:
+    """Return the place of a suspended gang, if it is free and the gang has the right to it."""
+    if entitled is None or not trial.fits(gang.slots, gang.leases()):
+        return None
+    quota = trial.cluster.guarantee.quota_kept(gang) if entitled is GUARANTEED else ()
+    return PreemptionPlan(gang.slots, gang.leases(), quota, entitled)
 
 
 def _behind(
@@ -166,6 +156,7 @@ def _by_numbers(
 ) -> list[Gang]:
     """Return the gangs that must go, worst first, if only numbers of free devices counted.
 
+    The search tries these first: it says whether they suffice, and which of them may stay.
     A gang that leaves anyway is out of the books already.
     """
     spare = cluster.ledger.whole_free - devices_of(requests)

@@ -19,7 +19,7 @@ from allotment.core.preemption.search import may_scale_down, search
 from allotment.core.request import Shape, devices_of, needs_of
 from allotment.core.sharing import may_borrow
 from allotment.core.trial import Trial
-from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC
+from allotment.model.ledger import GUARANTEED, OPPORTUNISTIC, Entitlement
 from allotment.model.quantity import Instant
 
 
@@ -53,23 +53,24 @@ def _counted(cluster: Cluster, shape: Shape, lent: Sequence[Gang]) -> Preemption
     """Find a place where shares are counted."""
     if not _are_enough(cluster, shape, lent):
         return None
-    requests = shape.requests
     with Trial(cluster) as trial:
-
-        def fits() -> PreemptionPlan | None:
-            entitled = entitlement_of(cluster, shape)
-            slots = cluster.find(requests) if entitled is not None else None
-            if entitled is None or slots is None:
-                return None
-            return PreemptionPlan(slots, needs_of(requests), entitlement=entitled)
-
         trial.let_all_part()
         return search(
             trial,
             ((gang, gang.least) for gang in lent),
-            fits,
+            lambda: idle_place(cluster, shape, entitlement_of(cluster, shape)),
             lambda plan: entitlement_of(cluster, shape) is plan.entitlement,
         )
+
+
+def idle_place(
+    cluster: Cluster, shape: Shape, entitled: Entitlement | None
+) -> PreemptionPlan | None:
+    """Find a place that is free, for what has the right to one."""
+    slots = cluster.find(shape.requests) if entitled is not None else None
+    if entitled is None or slots is None:
+        return None
+    return PreemptionPlan(slots, needs_of(shape.requests), entitlement=entitled)
 
 
 def _of_its_cells(

@@ -2,7 +2,8 @@
 
 Rule: when a job of the queue waits and no place is free, gangs of the same queue that have
 had their turn (as many slices as their weight) give way, those of the lowest priority first,
-then whichever has run longest; no gang gives way to a less urgent job. A gang is suspended
+then whichever has run longest; no gang gives way to a less urgent job, and none without
+need. A gang is suspended
 where what it keeps (memory, that of devices too) leaves room for the other, and comes back to
 its own devices; else it is sent away if it saved a checkpoint in this stint, and waits again;
 else it is left alone. The first in line that could have its turn once others have had theirs
@@ -15,7 +16,7 @@ Bad at: uneven numbers. Six suspended gangs on four devices stay where they bega
 devices are shared by two gangs each and two by one; only what starts anew finds another place.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 from msgspec.structs import replace
 
@@ -25,15 +26,16 @@ from allotment.core.gang import Gang, Standing
 from allotment.core.plan import PreemptionPlan, Proposals
 from allotment.core.preemption.eviction import evict
 from allotment.core.preemption.room import preempt
-from allotment.core.preemption.search import awaited
+from allotment.core.preemption.search import awaited, search, whole
 from allotment.core.rank import Key
-from allotment.core.request import lease_part, needs_of
 from allotment.core.slices import line_of, may_pause
 from allotment.core.trial import Trial
 from allotment.model.engines import Ability
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import GUARANTEED, Entitlement, Slot
-from allotment.model.quantity import DEVICE, Instant, Resources
+from allotment.model.quantity import Instant
+from allotment.policies.rescheduling.displacing import own_place
+from allotment.policies.rescheduling.giving_up import idle_place
 from allotment.policies.rescheduling.packing import may_pack, packing_lines, packings
 from allotment.policies.rescheduling.stints import Line, Stints, may_restart, takes_whole
 
@@ -160,30 +162,32 @@ class InSlices:
         """Find a place for a waiting job: by suspension, or else from checkpoints."""
         pausing = [gang for gang in over if self._can_pause(gang)]
         saved = [gang for gang in over if may_restart(gang, now)]
-        plan = self._cleared(waiting, pausing, now, keeps=True)
-        return plan or self._cleared(waiting, saved, now, keeps=False)
-
-    def _cleared(
-        self, waiting: Standing, gangs: list[Gang], now: Instant, *, keeps: bool
-    ) -> PreemptionPlan | None:
-        """Find a place that some gangs leave, first ones first; none goes in vain."""
-        if not gangs:
-            return None
         if self.cluster.cells is not None:
-            plan = preempt(self.cluster, waiting, gangs, now)
-            return self._harmless(waiting, plan, now) if plan is not None else None
-        plan = _room(self.cluster, waiting, gangs, keeps=keeps)
-        if plan is None or plan.entitlement is GUARANTEED:
-            return plan
-        # What its tenant is owed stays for one that would borrow.
-        borrowers = [gang for gang in gangs if gang.entitlement is not GUARANTEED]
-        plan = _room(self.cluster, waiting, borrowers, keeps=keeps)
-        return plan if plan is None or plan.entitlement is not GUARANTEED else None
+            plan = self._in_cells(waiting, pausing, now)
+            return plan or self._in_cells(waiting, saved, now)
+        plan = self._room(waiting, pausing, {gang.id for gang in pausing})
+        return plan or self._room(waiting, saved)
 
-    def _harmless(
-        self, waiting: Standing, plan: PreemptionPlan, now: Instant
+    def _room(
+        self, waiting: Standing, gangs: list[Gang], pausing: Set[JobId] = frozenset()
     ) -> PreemptionPlan | None:
-        """Return a plan if all that it sends away have saved."""
+        """Find a place for a waiting job that some gangs leave."""
+        cluster, shape = self.cluster, waiting.shape
+        return _left(
+            cluster,
+            gangs,
+            pausing,
+            lambda: entitlement_of(cluster, shape),
+            lambda _, entitled: idle_place(cluster, shape, entitled),
+        )
+
+    def _in_cells(
+        self, waiting: Standing, gangs: list[Gang], now: Instant
+    ) -> PreemptionPlan | None:
+        """Find a place in cells that some gangs leave; all that are sent away have saved."""
+        plan = preempt(self.cluster, waiting, gangs, now) if gangs else None
+        if plan is None:
+            return None
         plan = replace(plan, in_turn=True)
         told = evict(self.cluster, waiting.id, waiting.shape.pin, plan, now)
         safe = all(may_restart(self.cluster.gangs[job], now) for job in told.evict)
@@ -192,30 +196,15 @@ class InSlices:
     def _way_back(self, gang: Gang, over: list[Gang], now: Instant) -> PreemptionPlan | None:
         """Find which of those on the devices of a suspended gang leave them."""
         cluster = self.cluster
-        gangs = [each for each in over if self._can_pause(each) or may_restart(each, now)]
-        leases = tuple(lease_part(need) for need in gang.needs)
-        with Trial(cluster) as trial:
-
-            def without(some: Sequence[Gang]) -> Entitlement | None:
-                mark = trial.mark()
-                for other in some:
-                    trial.drop(other.id)
-                entitled = resume_entitlement(cluster, gang, now)
-                fits = entitled is not None and trial.fits(gang.slots, leases)
-                trial.rollback(mark)
-                owed = any(other.entitlement is GUARANTEED for other in some)
-                return entitled if fits and (entitled is GUARANTEED or not owed) else None
-
-            gone, entitled = gangs, without(gangs)
-            if not gangs or entitled is None:
-                return None
-            for other in reversed(gangs[:-1]):
-                fewer = [each for each in gone if each is not other]
-                if without(fewer) is entitled:
-                    gone = fewer
-        quota = cluster.guarantee.quota_kept(gang) if entitled is GUARANTEED else ()
-        evict = tuple(other.id for other in gone)
-        return PreemptionPlan(gang.slots, leases, quota, entitled, evict, in_turn=True)
+        pausing = {each.id for each in over if self._can_pause(each)}
+        gangs = [each for each in over if each.id in pausing or may_restart(each, now)]
+        return _left(
+            cluster,
+            gangs,
+            pausing,
+            lambda: resume_entitlement(cluster, gang, now),
+            lambda trial, entitled: own_place(trial, gang, entitled),
+        )
 
     def _could(self, job: Standing, suspended: Gang | None, now: Instant) -> bool:
         """Whether a job gets its turn once all gangs of its queue have had theirs."""
@@ -229,15 +218,13 @@ class InSlices:
                     and not gang.leaving
                     and (suspended is None or not _apart(suspended, gang))
                 ):
-                    trial.drop(gang.id)
-                    if self._can_pause(gang):
-                        trial.hold(gang.slots, _keeps(gang))
+                    _leaves(trial, gang, pauses=self._can_pause(gang))
             if suspended is not None:
-                leases = tuple(lease_part(need) for need in suspended.needs)
                 right = resume_entitlement(cluster, suspended, now)
-                return right is not None and trial.fits(suspended.slots, leases)
-            right = entitlement_of(cluster, job.shape)
-            return right is not None and cluster.find(job.shape.requests) is not None
+                return own_place(trial, suspended, right) is not None
+            return (
+                idle_place(cluster, job.shape, entitlement_of(cluster, job.shape)) is not None
+            )
 
     def _can_pause(self, gang: Gang) -> bool:
         return may_pause(gang) and self.cluster.ledger.can(Ability.SUSPENDS, gang.slots)
@@ -248,56 +235,57 @@ def in_slices(cluster: Cluster) -> InSlices | None:
     return InSlices(cluster) if cluster.slices else None
 
 
-def _room(
-    cluster: Cluster, waiting: Standing, gangs: list[Gang], *, keeps: bool
+def _left(
+    cluster: Cluster,
+    gangs: Sequence[Gang],
+    pausing: Set[JobId],
+    entitlement: Callable[[], Entitlement | None],
+    place: Callable[[Trial, Entitlement | None], PreemptionPlan | None],
 ) -> PreemptionPlan | None:
-    """Find a place once some gangs are gone, or suspended; O(gangs² · search) at worst."""
-    requests = waiting.shape.requests
-    needs = needs_of(requests)
-    with Trial(cluster) as trial:
+    """Find which of some gangs leave a place, first ones first. O(gangs · place).
 
-        def without(some: Sequence[Gang]) -> tuple[tuple[Slot, ...], Entitlement] | None:
-            mark = trial.mark()
-            for gang in some:
-                trial.drop(gang.id)
-                if keeps:
-                    trial.hold(gang.slots, _keeps(gang))
-            entitled = entitlement_of(cluster, waiting.shape)
-            slots = cluster.find(requests) if entitled is not None else None
-            trial.rollback(mark)
-            return None if entitled is None or slots is None else (slots, entitled)
+    What its tenant is owed stays for one that would borrow: then only borrowers go.
+    """
+    owed = [gang for gang in gangs if gang.entitlement is GUARANTEED]
 
-        count = _fewest(cluster, waiting, gangs)
-        found = without(gangs[:count])
-        while found is None and count < len(gangs):
-            count += 1
-            found = without(gangs[:count])
-        if found is None:
-            return None
-        gone = gangs[:count]
-        for gang in reversed(gone[:-1]):
-            fewer = [other for other in gone if other is not gang]
-            other = without(fewer)
-            if other is not None and other[1] is found[1]:
-                gone, found = fewer, other
-    victims: tuple[JobId, ...] = tuple(gang.id for gang in gone)
-    slots, entitled = found
-    return PreemptionPlan(slots, needs, entitlement=entitled, evict=victims, in_turn=True)
+    def find(some: Sequence[Gang]) -> PreemptionPlan | None:
+        with Trial(cluster) as trial:
 
+            def fits() -> PreemptionPlan | None:
+                entitled = entitlement()
+                # They go in order: where any that is owed its place is gone, the first is.
+                if owed and entitled is not GUARANTEED and owed[0].id not in cluster.gangs:
+                    return None
+                return place(trial, entitled)
 
-def _fewest(cluster: Cluster, waiting: Standing, gangs: list[Gang]) -> int:
-    """Return how many of the first gangs hold enough devices, by numbers alone."""
-    missing = waiting.gpu_milli - cluster.ledger.whole_free * DEVICE
-    for count, gang in enumerate(gangs, start=1):
-        missing -= gang.held().gpu_milli
-        if missing <= 0:
-            return count
-    return max(1, len(gangs))
+            def stands(plan: PreemptionPlan) -> bool:
+                return entitlement() is plan.entitlement
+
+            plan = search(trial, whole(some), fits, stands, pausing=pausing)
+            if plan is None:
+                return None
+            victims = set(plan.evict)
+            gone = [gang for gang in some if gang.id in victims]
+            if gone != some[: len(gone)]:
+                # More were gone when the place was found: look again beside those that stay.
+                for gang in gone:
+                    _leaves(trial, gang, pauses=gang.id in pausing)
+                again = place(trial, plan.entitlement)
+                plan = replace(again or plan, evict=plan.evict)
+            return replace(plan, in_turn=True)
+
+    plan = find(gangs)
+    if plan is None and owed:
+        plan = find([gang for gang in gangs if gang.entitlement is not GUARANTEED])
+    return plan
 
 
-def _keeps(gang: Gang) -> tuple[Resources, ...]:
-    """Return what each task of a gang keeps while it is suspended."""
-    return tuple(need - lease_part(need) for need in gang.needs)
+def _leaves(trial: Trial, gang: Gang, *, pauses: bool) -> None:
+    """Let a gang be gone, or suspended."""
+    if pauses:
+        trial.suspend(gang)
+    else:
+        trial.drop(gang.id)
 
 
 def _apart(one: Gang, other: Gang) -> bool:
