@@ -9,7 +9,7 @@ MOST_LEFT_FREE = 20 << 30
 """… and no more than so many bytes."""
 
 
-def is_too_full(folder: Path, size: int, files: int) -> bool:
+def is_too_full(folder: Path | int, size: int, files: int) -> bool:
     """Whether so many bytes and files more would take what the service needs itself.
 
     Raises OSError.

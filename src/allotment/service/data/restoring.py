@@ -6,10 +6,12 @@ owner's rights. If not, the newest version is laid out under another name and ge
 it is whole; the job is told to go on from it.
 """
 
+import errno
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -22,6 +24,7 @@ from allotment.model.events import Phase
 from allotment.model.ids import SYSTEM, Actor
 from allotment.model.quantity import Instant, Millis
 from allotment.rights import paths
+from allotment.rights.disk import is_too_full
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.content.manifest import FileEntry
@@ -32,6 +35,7 @@ from allotment.service.threads import Threads
 
 PATIENCE_S: Final = 4 * 3600.0
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
@@ -117,14 +121,25 @@ class Restoring:
         source = os.open(tree, _FOLDER)
         try:
             with rights_of(account.identity):
-                top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                top = _opened(folder)
             try:
+                if is_too_full(top, version.bytes, version.files):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 _lay_out(source, top, kept, files, account)
             finally:
                 os.close(top)
         finally:
             os.close(source)
         return True
+
+
+def _opened(folder: str) -> int:
+    """Open a folder, not through links of /proc: they lead past closed folders."""
+    found = paths.resolve(folder)
+    try:
+        return os.open(".", _FOLDER, dir_fd=found)
+    finally:
+        os.close(found)
 
 
 def _is_there(path: str) -> bool:
@@ -147,9 +162,12 @@ def _lay_out(
     try:
         for file in files:
             _copy(source, fresh, file, account)
-        with rights_of(account.identity):
-            _make_above(top, kept.path)
-            os.rename(kept.path, kept.path, src_dir_fd=fresh, dst_dir_fd=top)
+        with (
+            rights_of(account.identity),
+            _above(fresh, kept.path) as (whole, name),
+            _above(top, kept.path) as (place, _),
+        ):
+            os.rename(name, name, src_dir_fd=whole, dst_dir_fd=place)
             os.fsync(top)
     finally:
         os.close(fresh)
@@ -160,20 +178,33 @@ def _lay_out(
 def _copy(source: int, fresh: int, file: FileEntry, account: Account) -> None:
     """Copy one file; it is on the disk on return. Versions of checkpoints have no links."""
     read = os.open(file.path, _READ, dir_fd=source)
-    with os.fdopen(read, "rb") as whole, rights_of(account.identity):
-        _make_above(fresh, file.path)
+    with (
+        os.fdopen(read, "rb") as whole,
+        rights_of(account.identity),
+        _above(fresh, file.path) as (place, name),
+    ):
         mode = 0o755 if file.kind == "x" else 0o644
-        with os.fdopen(os.open(file.path, _NEW, mode, dir_fd=fresh), "wb") as copy:
+        with os.fdopen(os.open(name, _NEW, mode, dir_fd=place), "wb") as copy:
             shutil.copyfileobj(whole, copy, 1 << 20)
             copy.flush()
             os.fsync(copy.fileno())
 
 
-def _make_above(top: int, path: str) -> None:
-    """Make the folders that a file lies in."""
-    parts = path.split("/")[:-1]
-    for number in range(len(parts)):
-        try:
-            os.mkdir("/".join(parts[: number + 1]), 0o755, dir_fd=top)
-        except FileExistsError:
-            continue
+@contextmanager
+def _above(top: int, path: str) -> Generator[tuple[int, str]]:
+    """Make the folders that a file lies in; yield the last, and the file's name.
+
+    No link is followed: their user may exchange one for another meanwhile.
+    """
+    *folders, last = path.split("/")
+    at = os.dup(top)
+    try:
+        for name in folders:
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=at)
+            found = os.open(name, _LOOK, dir_fd=at)
+            os.close(at)
+            at = found
+        yield at, last
+    finally:
+        os.close(at)

@@ -1,0 +1,87 @@
+"""Checkpoints are put back where their job's folder is, whatever its user has made of it."""
+
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from allotment.model.datasets import DataKind, Dataset, DataVersion, JobCheckpoint
+from allotment.model.ids import AttemptNo, JobId
+from allotment.model.quantity import WallTime
+from allotment.service.content.manifest import FileEntry, Manifest
+from allotment.service.data import restoring
+from allotment.service.data.restoring import Restoring
+from allotment.service.launch import Account
+
+KEPT = JobCheckpoint(JobId(7), AttemptNo(1), "run/c1", 1, 500)
+VERSION = DataVersion(1, "d", 1, 4, WallTime(100), "ann", KEPT)
+DATASET = Dataset("vision", "weights", "id", DataKind.MANAGED, "ann", versions=(VERSION,))
+
+
+class Store:
+    """A store with one version."""
+
+    def __init__(self, tree: Path) -> None:
+        self._tree = tree
+        (tree / "run" / "c1").mkdir(parents=True)
+        (tree / "run" / "c1" / "model").write_text("data")
+
+    @property
+    def store(self) -> "Store":
+        return self
+
+    names = None
+
+    def tree(self, *_: str) -> Path:
+        return self._tree
+
+    def manifest(self, *_: str) -> Manifest:
+        return Manifest((FileEntry("run/c1/model", "f", 4, "0" * 64),))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "checkpoints"
+    found.mkdir()
+    return found
+
+
+def put_back(tmp_path: Path, folder: Path) -> None:
+    anything = cast("Any", None)
+    work = Restoring(anything, cast("Any", Store(tmp_path / "tree")), anything, anything)
+    account = Account("ann", "/", "/bin/sh")
+    work._restored(DATASET, VERSION, KEPT, "", str(folder), account)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+
+
+def test_it_is_there_as_a_whole(tmp_path: Path, folder: Path) -> None:
+    put_back(tmp_path, folder)
+    assert (folder / "run" / "c1" / "model").read_text() == "data"
+    assert [path.name for path in folder.iterdir()] == ["run"]
+
+
+def test_links_lead_nowhere_else(tmp_path: Path, folder: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (folder / "run").symlink_to(other)
+    with pytest.raises(OSError, match="Not a directory"):
+        put_back(tmp_path, folder)
+    held = os.open(other, os.O_RDONLY)
+    try:
+        (tmp_path / "link").symlink_to(f"/proc/{os.getpid()}/fd/{held}")
+        with pytest.raises(OSError, match="Too many levels"):
+            restoring._opened(str(tmp_path / "link"))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    finally:
+        os.close(held)
+    assert not list(other.iterdir())
+    assert [path.name for path in folder.iterdir()] == ["run"]
+
+
+def test_the_last_of_a_disk_stays_free(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("allotment.rights.disk.LEFT_FREE", 1)
+    monkeypatch.setattr("allotment.rights.disk.MOST_LEFT_FREE", 1 << 62)
+    with pytest.raises(OSError, match="No space left"):
+        put_back(tmp_path, folder)
+    assert not list(folder.iterdir())
