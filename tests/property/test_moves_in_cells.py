@@ -9,6 +9,7 @@ import os
 import random
 from collections import Counter
 
+import pytest
 from msgspec.structs import replace
 
 from allotment.model import commands as c
@@ -131,3 +132,9 @@ def test_gangs_move_and_grow_in_cells_and_no_tenant_lacks_what_it_is_guaranteed(
     happened = sum((history(seed) for seed in range(seeds)), Counter[str]())
     wanted = "grows", "moves", "as its tenant's own", "AttemptShrunk", "AttemptSuspended"
     assert not [what for what in wanted if not happened[what]], happened
+
+
+@pytest.mark.parametrize("seed", [5007, 5073])
+def test_a_gang_on_machines_of_several_kinds_is_brought_into_no_cell(seed: int) -> None:
+    """The cells were cut anew under a gang; or the only place was on a machine in no rack."""
+    history(seed)
