@@ -101,7 +101,7 @@ class TaskRecords(Generic[T]):
                 self._next, self._is_done = [], None
                 try:
                     await asyncio.to_thread(self._commit, group)
-                except sqlite3.Error as error:
+                except Exception as error:  # whatever it is, each that waits is told
                     why = f"records of tasks cannot be kept: {self._path}: {error}"
                     done.set_exception(BackendError(why))
                     done.exception()  # Those that asked may have left.
@@ -111,7 +111,8 @@ class TaskRecords(Generic[T]):
             self._writer = None
 
     def _commit(self, group: list[_Change]) -> None:
-        assert self._writes is not None, "the file is made at the start"
+        if self._writes is None:
+            raise sqlite3.ProgrammingError("it is closed")
         with self._writes:
             self._writes.execute("BEGIN")
             for change in group:

@@ -149,8 +149,7 @@ class Engines(msgspec.Struct, frozen=True):
     def _backend(
         self, setup: EngineSetup, device_files: DeviceFiles, config: Callable[[], Config]
     ) -> Backend:
-        def mine() -> list[Node]:
-            return [node for node in config().nodes if node.engine == setup.name]
+        mine = NodesOf(setup.name, config)
 
         match setup.type:
             case EngineType.SLURM:
@@ -277,6 +276,23 @@ def abilities_of(setup: EngineSetup) -> frozenset[Ability]:
 
 def _with_images_of_root(abilities: frozenset[Ability]) -> frozenset[Ability]:
     return abilities - {Ability.IMAGES} if os.geteuid() else abilities
+
+
+class NodesOf:
+    """The nodes of an engine: the very same tuple while the configuration has the same ones,
+    as they are asked for with each task."""
+
+    def __init__(self, engine: str, config: Callable[[], Config]) -> None:
+        self._engine, self._config = engine, config
+        self._all: Sequence[Node] = ()
+        self._mine: tuple[Node, ...] = ()
+
+    def __call__(self) -> tuple[Node, ...]:
+        nodes = self._config().nodes
+        if nodes is not self._all:
+            self._all = nodes
+            self._mine = tuple(node for node in nodes if node.engine == self._engine)
+        return self._mine
 
 
 def _real_devices(nodes: Sequence[Node]) -> dict[str, tuple[NodeId, DeviceIndex]]:

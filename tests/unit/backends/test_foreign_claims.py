@@ -120,6 +120,7 @@ USED = {"allocation": {"devices": {"results": [GIVEN]}}}
         (a_request(tolerations=[{"operator": "Exists"}]), {}, "ClaimShape"),
         (a_request(capacity={"requests": {"memory": "1Gi"}}), {}, "ClaimShape"),
         (a_request(allocationMode="Some"), {}, "ClaimShape"),
+        (a_request(count=2**62), {}, "ClaimTooLarge"),
         (a_request(deviceClassName="nic.example.org"), {}, "ClaimClass"),
         (
             a_request(),
@@ -197,6 +198,8 @@ class World:
         self.reports: list[Report] = []
         self.key = ""
         """Of an offer."""
+        self.resumed: dict[str, dict[TaskKey, Offered]] = {}
+        """Tasks that have a place at the start."""
         self.api.add_node("n1")
         devices = self.api.devices
         devices.is_there = True
@@ -209,7 +212,7 @@ class World:
     async def service(self) -> AsyncGenerator[KubernetesBackend]:
         setup = EngineSetup(
             "k8s", EngineType.KUBERNETES, kubeconfig=str(a_kubeconfig(self.folder)),
-            namespaces=(("team", ("lab",)),),
+            namespaces=(("team", ("lab",)), ("other", ("lab",))),
         )  # fmt: skip
         devices = tuple(
             Device(
@@ -219,7 +222,7 @@ class World:
         )
         nodes = [Node(NodeId(0), "n1", 8000, 32 * GIB, 0, devices)]
         backend = KubernetesBackend(self.folder, setup, lambda: nodes)
-        backend.resume({})
+        backend.resume(self.resumed)
         await backend.start(self.reports.append)
         try:
             yield backend
@@ -465,5 +468,53 @@ def test_a_pod_with_claims_that_is_stopped_before_it_is_bound_lets_go(world: Wor
         await backend.stop(KEY, "TERM", Millis(1000))
         assert world.ends()
         await until(lambda: not world.given())
+
+    play(world, story)
+
+
+def test_devices_of_a_pod_that_is_stopped_after_a_restart_are_let_go_of(world: World) -> None:
+    world.api.devices.ask_for("team/c", a_request())
+
+    async def first(world: World, backend: KubernetesBackend) -> None:
+        world.api.says["POST", BINDING] = [503] * 4
+        with pytest.raises(EngineAway):
+            await backend.launch(world.gang(1))
+        assert world.given() == [GPU.format(1)]
+
+    async def again(world: World, backend: KubernetesBackend) -> None:
+        await backend.stop(KEY, "TERM", Millis(1000))
+        assert world.ends()
+        await until(lambda: not world.given())
+        await until(lambda: world.others() == ())
+
+    play(world, first)
+    world.resumed = {"k8s": {KEY: world.pod}}
+    play(world, again)
+
+
+@pytest.mark.parametrize("were_known", [True, False])
+def test_a_namespace_that_takes_our_rights_away_has_no_other_wait(
+    world: World, *, were_known: bool
+) -> None:
+    world.api.devices.ask_for("team/c", a_request())
+    world.api.devices.withdraw("n1-slice")
+    world.api.offer("b", "other")
+    world.api.pods["other/b"]["spec"]["resourceClaims"] = [NAMED_C]
+    world.api.devices.ask_for("other/c", a_request())
+
+    async def story(world: World, backend: KubernetesBackend) -> None:
+        for name in ("team/a", "other/b"):
+            await until(lambda at=name: "no node has a device" in backend.why_not_offered(at))
+        world.api.forbids.add(("GET", "/api/v1/namespaces/team/pods/a"))
+        if not were_known:  # as after a start
+            backend._client._allowed.clear()
+        world.api.devices.publish(a_slice("n1", a_device("gpu-0")))
+        (offer,) = await backend.next_offers()
+        assert [pod.name for pod in offer.spec.offered] == ["other/b"]
+        said = "no node has a device" if were_known else "may not read it"
+        assert said in backend.why_not_offered("team/a")
+        world.api.forbids.clear()
+        (offer,) = await backend.next_offers()
+        assert [pod.name for pod in offer.spec.offered] == ["team/a"]
 
     play(world, story)

@@ -1,11 +1,13 @@
 """Devices by name: what slices, classes and claims say, and what a node has of it."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
 
+from allotment.backends.kubernetes import inventory as inventory_of
 from allotment.backends.kubernetes.device_objects import (
     DeviceClass,
     ResourceClaim,
@@ -15,12 +17,12 @@ from allotment.backends.kubernetes.device_objects import (
 )
 from allotment.backends.kubernetes.discover import joined, nodes_of, others_of, report_of
 from allotment.backends.kubernetes.inventory import Inventory
-from allotment.backends.kubernetes.named import has_names
+from allotment.backends.kubernetes.named import NodesByName, has_names
 from allotment.backends.kubernetes.objects import KubeNode, read
 from allotment.backends.kubernetes.usage import Use
 from allotment.cli.doctor_kubernetes import mode_findings
-from allotment.model.cluster import Device
-from allotment.model.ids import DeviceIndex
+from allotment.model.cluster import Device, Node
+from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import GIB
 from tests.support.kube_devices import NVIDIA, a_device, a_slice
 
@@ -176,6 +178,39 @@ def test_a_class_that_is_not_understood_is_not_used_and_said_so() -> None:
     assert "gpu.nvidia.com" in inventory.unread
     (finding,) = mode_findings([a_node()], inventory)
     assert "DeviceClass gpu.nvidia.com is not used" in finding.text
+
+
+def test_a_class_that_means_the_same_as_before_has_no_device_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inventory = an_inventory(a_slice("n1", a_device("gpu-0")))
+    with monkeypatch.context() as patched:
+        patched.setattr(inventory_of, "devices_in", lambda slices, kinds: pytest.fail("again"))
+        (same,) = classes_of(NVIDIA)
+        inventory.take_class(same, False)
+        inventory.take_class(msgspec.convert({"metadata": {"name": "nic"}}, DeviceClass), False)
+    assert ids(inventory) == [GPU.format(0)]
+    inventory.take_class(same, True)
+    assert ids(inventory) == []
+
+
+def test_a_node_is_found_by_its_name_while_the_same_nodes_are_in_force() -> None:
+    asked: list[str] = []
+
+    class Nodes(tuple[Node, ...]):
+        __slots__ = ()
+
+        def __iter__(self) -> Iterator[Node]:
+            asked.append("all of them")
+            return super().__iter__()
+
+    nodes = Nodes([Node(NodeId(each), f"n{each}", 1, 1, 0, ()) for each in range(3)])
+    in_force = [nodes]
+    by_name = NodesByName(lambda: in_force[0])
+    assert [by_name.find(name) for name in ("n2", "n0", "n3")] == [nodes[2], nodes[0], None]
+    assert asked == ["all of them"]
+    in_force[0] = Nodes(nodes[:1])
+    assert by_name.find("n2") is None
 
 
 def test_changes_are_told_of_the_nodes_that_they_are_of() -> None:

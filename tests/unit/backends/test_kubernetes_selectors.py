@@ -74,6 +74,8 @@ def test_what_is_not_so_of_a_device(expression: str) -> None:
         "!" * 100 + "true",
         "[" * 100 + "1" + "]" * 100,
         "true || " * 1000 + "true",
+        "&&".join(["true"] * 300),
+        "device" + ".a" * 1000,
         "1 + 1 == 2",
         "device.driver == r'x'",
         "1.5 < 2",
@@ -82,6 +84,11 @@ def test_what_is_not_so_of_a_device(expression: str) -> None:
 def test_what_is_not_read_is_not_understood(expression: str) -> None:
     with pytest.raises(NotUnderstood):
         meant_by(expression)
+
+
+@pytest.mark.parametrize("expression", ["&&".join(["true"] * 128), "device" + ".a" * 127])
+def test_the_longest_that_is_read_is_not_too_deep_for_python(expression: str) -> None:
+    assert meant_by(expression)(FACTS) is ("&&" in expression)
 
 
 def test_what_a_device_lacks_is_asked_for_once_however_it_is_written() -> None:

@@ -105,6 +105,18 @@ def test_who_asked_may_leave_and_it_is_kept_all_the_same(
     asyncio.run(story())
 
 
+def test_what_comes_after_the_end_is_told_so_and_waits_for_nothing(
+    records: TaskRecords[Launched],
+) -> None:
+    async def story() -> None:
+        await records.close()
+        async with asyncio.timeout(10):
+            with pytest.raises(BackendError, match=r"cannot be kept: .*closed"):
+                await records.keep(key_of(1), a_record("a"))
+
+    asyncio.run(story())
+
+
 def test_what_is_no_such_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
     path.write_bytes(b"no database at all" * 100)

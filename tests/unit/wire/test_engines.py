@@ -12,7 +12,7 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Millis
 from allotment.wire.config import config_to_wire, engines_in, read_config
 from allotment.wiring import kubernetes
-from allotment.wiring.engines import Engines, abilities_of, find_engines
+from allotment.wiring.engines import Engines, NodesOf, abilities_of, find_engines
 from tests.support.builders import a_node
 
 MACHINE = Node(NodeId(0), "desk", 8000, 32 * GIB, 0)
@@ -303,3 +303,15 @@ def test_what_does_not_add_up_is_told(text: str, said: str) -> None:
     with pytest.raises(BadInput) as caught:
         read_config((text + TENANTS).encode(), source="c", machine=MACHINE, found=FOUND)
     assert said in str(caught.value)
+
+
+def test_the_nodes_of_an_engine_are_put_together_once_a_configuration() -> None:
+    config, _ = read_config(
+        (ENGINES + TENANTS).encode(), source="c", machine=MACHINE, found=FOUND
+    )
+    in_force = [config]
+    nodes = NodesOf("gpus", lambda: in_force[0])
+    assert [node.name for node in nodes()] == ["n0", "n1"]
+    assert nodes() is nodes()
+    in_force[0] = msgspec.structs.replace(config, nodes=config.nodes[:2])
+    assert [node.name for node in nodes()] == ["n0"]

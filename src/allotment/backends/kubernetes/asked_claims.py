@@ -6,6 +6,7 @@ of it. All else is a flaw, in words.
 
 from collections.abc import Sequence
 
+from allotment.backends.kubernetes.claims import MOST
 from allotment.backends.kubernetes.device_objects import Request, ResourceClaim
 from allotment.backends.kubernetes.foreign import Flaw, Wanted
 from allotment.backends.kubernetes.inventory import Inventory
@@ -50,7 +51,14 @@ def wanted_by(pod: Pod, inventory: Inventory) -> Wanted:
         claim = inventory.claim(f"{pod.metadata.namespace}/{name}")
         if claim is None:
             raise Flaw("ClaimMissing", f"there is no ResourceClaim {name[:100]}")
-        for number, kinds in asked_by(claim, pod, inventory):
+        asked = asked_by(claim, pod, inventory)
+        if sum(number for number, _ in asked) > MOST:
+            raise Flaw(
+                "ClaimTooLarge",
+                f"ResourceClaim {name[:100]} asks for more than {MOST} devices, which no claim "
+                "is given",
+            )
+        for number, kinds in asked:
             if types and set(kinds) != set(types):
                 raise Flaw("TwoKindsOfDevices", "its claims ask for devices of different types")
             count, types = count + number, types | dict.fromkeys(kinds)

@@ -12,12 +12,11 @@ from allotment.backends.kubernetes.client import Denied
 from allotment.backends.kubernetes.cluster import Cluster
 from allotment.backends.kubernetes.device_objects import ResourceClaim
 from allotment.backends.kubernetes.inventory import Held
-from allotment.backends.kubernetes.named import NamedDevice, by_id, has_names
+from allotment.backends.kubernetes.named import NamedDevice, NodesByName, by_id, has_names
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import LAUNCH
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.tasks import Tasks
-from allotment.model.cluster import Node
 from allotment.model.errors import BackendError, EngineAway
 from allotment.service.ports import TaskLaunch
 
@@ -29,7 +28,7 @@ class Claiming:
 
     def __init__(self, site: Site, tasks: Tasks) -> None:
         self._prefix, self._client, self._cluster = site.prefix, site.client, site.cluster
-        self._tasks, self._nodes = tasks, site.nodes
+        self._tasks, self._nodes = tasks, NodesByName(site.nodes)
 
     def devices_of(self, task: TaskLaunch) -> tuple[str, ...]:
         """Return the devices that were chosen for a task, as `chosen_for` does."""
@@ -101,9 +100,7 @@ class Claiming:
         return self._cluster.is_own_claim(held) and not is_live
 
 
-def chosen_for(
-    task: TaskLaunch, cluster: Cluster, nodes: Callable[[], Sequence[Node]]
-) -> tuple[str, ...]:
+def chosen_for(task: TaskLaunch, cluster: Cluster, nodes: NodesByName) -> tuple[str, ...]:
     """Return the devices that were chosen for a task, by name; () where they are counted.
     Raises BackendError, EngineAway."""
     if not task.binding.devices:
@@ -112,7 +109,7 @@ def chosen_for(
         raise EngineAway("Kubernetes has not told yet which devices have names")
     if not cluster.devices.are_there:
         return ()
-    node = next((each for each in nodes() if each.name == task.binding.node), None)
+    node = nodes.find(task.binding.node)
     if node is None or not has_names(node):
         return ()
     if len(task.binding.devices) > MOST:

@@ -18,6 +18,7 @@ from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import TYPES, device_of, type_of
 from allotment.backends.kubernetes.guest_claims import GuestClaims
 from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, lost, was_deleted
+from allotment.backends.kubernetes.named import NodesByName
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.request import binding_of, deletion_of
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
@@ -90,7 +91,8 @@ class Guests:
         silent: SilentNodes,
         let_go: Callable[[str], None],
     ) -> None:
-        self._client, self._cluster, self._nodes = site.client, site.cluster, site.nodes
+        self._client, self._cluster = site.client, site.cluster
+        self._nodes = NodesByName(site.nodes)
         self._claims = GuestClaims(site.cluster)
         self._loose: dict[str, Guest] = {}
         """By uid: pods on no node that may have devices."""
@@ -175,8 +177,9 @@ class Guests:
         self._let_go(guest.pod.uid)
         if guest.devices:
             self._cluster.note_use([guest.node])  # its claims have them until they are emptied
-            if not guest.is_bound:
-                self._loose[guest.pod.uid] = guest
+        # After a restart it is not known what its claims were given.
+        if not guest.is_bound and (guest.devices or any(self._cluster.inventory.nodes())):
+            self._loose[guest.pod.uid] = guest
         told = TaskReport(
             guest.key, Seen.ENDED, int(guest.is_running), exit=exit_, diagnosis=why,
             stopped_for=guest.cause, engine_job=guest.pod.name,

@@ -230,7 +230,7 @@ class Inventory:
         self._read_classes()
 
     def _read_classes(self) -> None:
-        self._kinds, self.unread = [], {}
+        before, self._kinds, self.unread = self._kinds, [], {}
         for name in sorted(self._classes):
             if not is_wanted(self._classes[name]):
                 continue
@@ -238,7 +238,8 @@ class Inventory:
                 self._kinds.append(kind_of(self._classes[name]))
             except NotUnderstood as error:
                 self.unread[name] = str(error)
-        self._weigh(self._pools)
+        if self._kinds != before:  # of thousands of nodes each device is looked at anew
+            self._weigh(self._pools)
 
     # ── claims ──────────────────────────────────────────────────────────────────────────
 

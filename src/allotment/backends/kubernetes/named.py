@@ -89,6 +89,23 @@ def taken(
     return tuple(device.index for device in node.devices if device.uuid not in free)
 
 
+class NodesByName:
+    """Finds nodes in force by their names, of which there may be thousands."""
+
+    def __init__(self, nodes: Callable[[], Sequence[Node]]) -> None:
+        self._nodes = nodes
+        self._at: Sequence[Node] = ()
+        self._by_name: dict[str, Node] = {}
+
+    def find(self, name: str) -> Node | None:
+        """Return a node; None where none of that name is in force. O(1) while `nodes` returns
+        the same object."""
+        now = self._nodes()
+        if now is not self._at:
+            self._at, self._by_name = now, {node.name: node for node in now}
+        return self._by_name.get(name)
+
+
 def by_id(devices: Iterable[NamedDevice]) -> dict[str, NamedDevice]:
     """Return devices by their ids."""
     return {each.id: each for each in devices}

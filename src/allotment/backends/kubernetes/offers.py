@@ -231,16 +231,21 @@ class Finder:
     def is_offered(self, key: str) -> bool | None:
         """Whether an offer still waits for its place; None while that is not known."""
         found = self.gangs.is_offered(key)
-        is_unread = any(self._unread.values()) or bool(self._again)
-        is_read = self._is_settled or not (
-            is_unread or not self._cluster.devices.listed.is_set()
-        )
+        is_read = self._is_settled or not self._is_unread()
         if found or not is_read or UNSURE in self._lacking.values():
             return found or None
         if found is None and self._is_settled and self.gangs.is_weighed:
             return False  # it was not among what was there after the start, or is gone since
         self._is_settled = self._is_settled or found is False
         return found
+
+    def _is_unread(self) -> bool:
+        """Whether pods that wait are yet to be weighed; those with a flaw were."""
+        return (
+            not self._cluster.devices.listed.is_set()
+            or any(self._unread.values())
+            or any(uid not in self._flaws for uid in self._again)
+        )
 
     def why_not(self, name: str) -> str:
         """Return why a pod is no job yet; '' where nothing is known of it."""
@@ -263,13 +268,21 @@ class Finder:
             self._devices_at = self._cluster.version
             self._again |= dict.fromkeys(uid for uid in self._claiming if uid in self._flaws)
         pods = [self._claiming[uid][0] for uid in self._again]
+        silent: set[str] = set()
         for pod in in_turns(pods, lambda each: each.name.partition("/")[0])[:MOST_AGAIN]:
             namespace, _, name = pod.name.partition("/")
+            if namespace in silent:
+                continue
             try:
                 found = await self._client.within(namespace).pod(name)
             except BackendError as error:
                 log.warning("a pod is weighed later", pod=pod.name, why=str(error))
-                return
+                # Who rules a namespace may take our rights there away: others do not wait.
+                silent.add(namespace)
+                if isinstance(error, Denied):
+                    word = Word("RightsMissing", f"Allotment may not read it: {error}")
+                    self._flaw(pod, word)
+                continue
             if pod.uid in self._again:  # nothing was heard of it meanwhile
                 del self._again[pod.uid]
                 if found is not None and found.metadata.uid == pod.uid:

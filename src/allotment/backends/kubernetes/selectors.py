@@ -15,6 +15,8 @@ from allotment.backends.kubernetes.objects import whole
 
 LONGEST = 2048
 DEEPEST = 24
+MOST_TOKENS = 256
+"""Each part is a call within the one before: far more would be too deep for Python."""
 
 Known = Mapping[str, Mapping[str, "str | int"]]
 """By domain and name. `bool` is an `int` of Python."""
@@ -92,6 +94,8 @@ class _Reader:
         if len(expression) > LONGEST:
             raise NotUnderstood(f"it is longer than {LONGEST:,}")
         self._tokens = _tokens(expression)
+        if len(self._tokens) > MOST_TOKENS:
+            raise NotUnderstood(f"it has more than {MOST_TOKENS} words and marks")
         self._at = 0
         self._depth = 0
 
