@@ -14,6 +14,7 @@ import pytest
 
 from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.local.backend import LocalBackend
+from allotment.backends.local.images.images import Images
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.router import Router
 from allotment.backends.slurm.backend import SlurmBackend
@@ -23,14 +24,17 @@ from allotment.model.errors import EngineAway
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
-from allotment.service.ports import Backend, Binding, GangLaunch, Report, TaskLaunch
+from allotment.service.ports import Backend, Binding, GangLaunch, ImageWish, Report, TaskLaunch
 from tests.support.cluster import end_launchers
 from tests.support.fake_backend import FakeBackend
 from tests.support.kubernetes import IMAGE, Kubernetes, a_kubernetes
 from tests.support.kubernetes import MARKS as FOR_KUBERNETES
 from tests.support.patience import PATIENCE_S
+from tests.support.registry import a_link, busybox
+from tests.support.scripted import Scripted, a_scripted_registry
 from tests.support.slurm import REST_TOOLS, TOOLS, Slurm, a_slurm
 
+IN_IMAGE = "local in an image"
 SCRIPTS = {
     "fake": {
         "ok": "fake",
@@ -39,6 +43,7 @@ SCRIPTS = {
         "forever": "fake forever",
     },
     "local": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
+    IN_IMAGE: {"ok": "test -e /etc/system", "fails": "exit 3", "forever": "sleep 1000"},
     "slurm": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "slurm over rest": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
     "pilot": {"ok": "true", "fails": "exit 3", "forever": "sleep 1000"},
@@ -57,6 +62,8 @@ NODES = [
 ]
 """Of Slurm; a Kubernetes has the first two of them."""
 OF_KUBERNETES = NODES[:2]
+STORE_BYTES = 64 * MIB
+"""The limit of a store of images, more than it has."""
 
 
 class Driver:
@@ -92,7 +99,11 @@ class Driver:
             for index, script in enumerate(scripts)
         )
         return GangLaunch(
-            tasks, str(self.work), writable=(str(self.work),), at_barrier=at_barrier
+            tasks,
+            str(self.work),
+            writable=(str(self.work),),
+            at_barrier=at_barrier,
+            image_wish=wish() if self.engine == IN_IMAGE else None,
         )
 
     def refused(self, task: TaskLaunch) -> TaskLaunch:
@@ -101,7 +112,7 @@ class Driver:
             case "slurm" | "slurm over rest" | "gpus" | "kubernetes" | "kubernetes with runner":
                 nowhere = msgspec.structs.replace(task.binding, node="n9")
                 return msgspec.structs.replace(task, binding=nowhere)
-            case "local" | "here" | "pilot":
+            case "local" | "local in an image" | "here" | "pilot":
                 return msgspec.structs.replace(task, argv=())
             case _:
                 return task
@@ -138,6 +149,8 @@ class Driver:
 @asynccontextmanager
 async def a_backend(name: str) -> AsyncIterator[Driver]:
     folder = Path(tempfile.mkdtemp(prefix="allot-"))
+    if name == IN_IMAGE:
+        shutil.copytree(os.environ["IMAGE_STORE"], folder / "images", symlinks=True)
     driver = Driver(new_backend(name, folder), folder, name)
     backend = driver.backend
     await backend.start(driver.hear)
@@ -168,6 +181,8 @@ def new_backend(name: str, folder: Path) -> Backend:
                 "kubernetes", EngineType.KUBERNETES, image=IMAGE, fence_after_ms=fence_ms
             )
             return KubernetesBackend(folder, setup, lambda: OF_KUBERNETES)
+        case "local in an image":
+            return LocalBackend(folder, images=Images(folder, lambda: STORE_BYTES))
         case "pilot":
             return PilotBackend(folder, "main", lambda: NODES)
         case _ if name in ROUTED:
@@ -176,6 +191,28 @@ def new_backend(name: str, folder: Path) -> Backend:
             return Router(engines, lambda: NODES)
         case _:
             return LocalBackend(folder)
+
+
+def wish() -> ImageWish:
+    """Return the image of all tasks in one; its registry tells each time who may read it."""
+    return ImageWish(os.environ["IMAGE"], "root", "/root")
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scripted, str, Path]]:
+    """A registry, the name of an image, and a store that has it."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with a_scripted_registry() as registry:
+        digest = registry.image("bb", busybox(a_link("bin/seq", "busybox")))
+        name = f"{registry.host}/bb@{digest}"
+
+        async def fetch() -> None:
+            images = Images(folder, lambda: STORE_BYTES)
+            await images.start()
+            os.close((await images.ready(ImageWish(name, "root", "/root"))).hold)
+
+        asyncio.run(fetch())
+        yield registry, name, folder / "images"
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +232,14 @@ def kubernetes() -> Iterator[Kubernetes]:
 def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     if request.param in ("fake", "local"):
         yield request.param
+        return
+    if request.param == IN_IMAGE:
+        registry, image, store = request.getfixturevalue("unpacked")
+        registry.asked.clear()
+        monkeypatch.setenv("IMAGE", image)
+        monkeypatch.setenv("IMAGE_STORE", str(store))
+        yield request.param
+        assert not any("/blobs/" in each for each in registry.asked), "it was here already"
         return
     if request.param in ON_KUBERNETES:
         kubernetes: Kubernetes = request.getfixturevalue("kubernetes")
@@ -216,9 +261,14 @@ REST_MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool(*REST_TOOLS)]
 WITH_SLURM.append(pytest.param("slurm over rest", marks=REST_MARKS))
 PODS = [pytest.param(name, marks=FOR_KUBERNETES) for name in ON_KUBERNETES]
 REMOTE = [*WITH_SLURM, *PODS]
-every = pytest.mark.parametrize("name", ["fake", "local", *REMOTE], indirect=True)
-real = pytest.mark.parametrize("name", ["local", *REMOTE], indirect=True)
-freezing = pytest.mark.parametrize("name", ["fake", "local", *WITH_SLURM[1:3]], indirect=True)
+IMAGE_MARKS = [pytest.mark.needs_root, pytest.mark.needs_tool("busybox")]
+HERE = ["local", pytest.param(IN_IMAGE, marks=IMAGE_MARKS)]
+every = pytest.mark.parametrize("name", ["fake", *HERE, *REMOTE], indirect=True)
+real = pytest.mark.parametrize("name", [*HERE, *REMOTE], indirect=True)
+at_launch = pytest.mark.parametrize("name", ["fake", "local", *REMOTE], indirect=True)
+"""Those that refuse as they launch. A task in an image is launched before its image is there:
+what keeps it from starting is told as its end."""
+freezing = pytest.mark.parametrize("name", ["fake", *HERE, *WITH_SLURM[1:3]], indirect=True)
 """Those that are able to suspend."""
 
 
@@ -268,7 +318,7 @@ def test_a_gang_waits_at_the_barrier(name: str) -> None:
     asyncio.run(story())
 
 
-@every
+@at_launch
 def test_refused_tasks_are_named_and_the_others_can_be_taken_back(name: str) -> None:
     async def story() -> None:
         async with a_backend(name) as driver:
@@ -284,6 +334,25 @@ def test_refused_tasks_are_named_and_the_others_can_be_taken_back(name: str) -> 
             assert end.exit is not None
             assert not end.exit.ok
             assert driver.seen(bad.key) == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", HERE[1:], indirect=True)
+def test_a_task_that_cannot_start_in_its_image_ends_and_the_others_go_on(name: str) -> None:
+    async def story() -> None:
+        async with a_backend(name) as driver:
+            good, bad = driver.gang("ok", "refused", at_barrier=True).tasks
+            gang = driver.gang("ok", at_barrier=True).only((good, driver.refused(bad)))
+            assert await driver.backend.launch(gang) == {}
+            end = await driver.until_seen(bad.key, Seen.ENDED)
+            assert end.exit is not None
+            assert end.exit.platform_error
+            await driver.until_seen(good.key, Seen.READY)
+            await driver.backend.open_barrier([good.key])
+            end = await driver.until_seen(good.key, Seen.ENDED)
+            assert end.exit is not None
+            assert end.exit.ok
 
     asyncio.run(story())
 
