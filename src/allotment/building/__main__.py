@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from allotment.backends.local.images.reference import BadReference, parse
 from allotment.building import shelf, trouble
 from allotment.building.apt import with_apt
 from allotment.building.buildah import Buildah
 from allotment.building.dockerfile import read
 from allotment.building.pretending import pretend
 from allotment.building.trouble import MARK, Trouble
+from allotment.model.image_names import BadReference, parse
 from allotment.model.quantity import show_bytes
 
 _LOGINS: Final = (".docker/config.json", ".config/containers/auth.json")

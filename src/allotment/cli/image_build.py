@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from allotment.backends.local.images.reference import HUB, BadReference, Reference, parse
 from allotment.building.dockerfile import Dockerfile, read
 from allotment.cli.eta import eta_lines
 from allotment.cli.options import AsJson, Detach, Priority, Queue, StateFolder, Tenant
@@ -18,6 +17,7 @@ from allotment.cli.output import Failed, say, say_json
 from allotment.cli.run import LONGEST_NAME, environment, given_parts, level_of, see_through
 from allotment.cli.words import count
 from allotment.client import Client, Refused
+from allotment.model.image_names import HUB, BadReference, Reference, parse
 from allotment.model.quantity import show_bytes
 from allotment.wire.amiss import Amiss
 from allotment.wire.amounts import read_size

@@ -6,9 +6,9 @@ A kubelet reports its largest images, 50 unless it is told otherwise, each under
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from allotment.backends.local.images.reference import HUB, BadReference, parse
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
+from allotment.model.image_names import HUB, BadReference, parse
 
 MOST_IMAGES = 1_000
 """Of which it is remembered which nodes have them."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from allotment.backends.local.images.images import Images
-from allotment.backends.local.images.reference import BadReference, parse
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.backends.pilot import image_messages as im
 from allotment.backends.pilot.asking import MOST
@@ -19,6 +18,7 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.messages import Isolation
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.image_names import BadReference, parse
 from allotment.service.abilities import INSTEAD
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import GangLaunch, ImageWish

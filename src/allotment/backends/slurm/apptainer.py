@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from allotment.backends.local.images.images import Images
-from allotment.backends.local.images.reference import parse
 from allotment.backends.local.in_image import OF_ANYBODY
 from allotment.model.engines import Ability, EngineSetup
 from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.image_names import parse
 from allotment.service.abilities import INSTEAD
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.ports import GangLaunch, ImageWish, TaskLaunch

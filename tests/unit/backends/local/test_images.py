@@ -12,7 +12,6 @@ from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import look
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
-from allotment.backends.local.images.reference import BadReference, Reference, parse
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.pilot.backend import PilotBackend
@@ -20,6 +19,7 @@ from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.data_use import DataUse
 from allotment.model.engines import Ability, asked_by, asks_of
 from allotment.model.errors import Code, Rejected
+from allotment.model.image_names import BadReference, Reference, parse
 from allotment.model.quantity import NOTHING
 from allotment.model.spec import JobSpec
 from allotment.service.ports import ImageWish

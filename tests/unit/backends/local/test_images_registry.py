@@ -8,9 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from allotment.backends.local.images.reference import BadReference, is_loopback, parse
+from allotment.backends.local.images.loopback import is_loopback
 from allotment.backends.local.images.registry import Registry, _followed
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
+from allotment.model.image_names import BadReference, parse
 from allotment.service import paced
 
 DIGEST = "sha256:" + "a" * 64

@@ -9,9 +9,9 @@ import pytest
 
 from allotment.backends.local.images import images as ours
 from allotment.backends.local.images.images import Images, Ready
-from allotment.backends.local.images.reference import Reference
 from allotment.backends.local.images.store import Image
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
+from allotment.model.image_names import Reference
 from allotment.service.ports import Identity, ImageWish
 
 DIGEST = "sha256:" + "a" * 64

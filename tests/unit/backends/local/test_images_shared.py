@@ -11,10 +11,10 @@ import pytest
 
 from allotment.backends.local.images import images as ours
 from allotment.backends.local.images.images import MOST_WARMED, Images, Ready
-from allotment.backends.local.images.reference import Reference
 from allotment.backends.local.images.store import Image, Store
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.model.errors import Code, Rejected
+from allotment.model.image_names import Reference
 from allotment.service.ports import Identity, ImageWish
 from tests.support.patience import PATIENCE_S
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from allotment.backends.local.images.images import Images
-from allotment.backends.local.images.reference import Reference
 from allotment.backends.local.images.store import Image, Layer, Store
+from allotment.model.image_names import Reference
 from allotment.rights import clearing
 from tests.support.cluster import until
 from tests.support.patience import PATIENCE_S

@@ -7,8 +7,8 @@ import base64
 import json
 from typing import Any, Final, cast
 
-from allotment.backends.local.images.reference import HUB
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.model.image_names import HUB
 from allotment.rights.reading import read_small
 from allotment.service.ports import ImageWish
 

@@ -25,10 +25,10 @@ from allotment.backends.local.images.manifest import (
     config_from,
     manifest_from,
 )
-from allotment.backends.local.images.reference import Reference
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.store import Image, Layer, Store
 from allotment.backends.local.images.trouble import PASSING, ImageTrouble, Kind
+from allotment.model.image_names import Reference
 from allotment.model.quantity import show_bytes
 from allotment.rights.removing import remove
 from allotment.service.isolated import PLAIN, isolated

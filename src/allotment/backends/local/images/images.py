@@ -21,11 +21,11 @@ from allotment.backends.local.images import store as st
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import Fetch, Found, Stopped, look
 from allotment.backends.local.images.inside import Files, pythons
-from allotment.backends.local.images.reference import BadReference, Reference, parse
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.store import Image, Store
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
 from allotment.model.errors import Code, Rejected
+from allotment.model.image_names import BadReference, Reference, parse
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import ImagePython, ImageWish
 from allotment.service.threads import Threads

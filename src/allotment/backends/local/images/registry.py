@@ -15,9 +15,10 @@ import urllib.request
 from http.client import HTTPException, HTTPMessage, HTTPResponse, InvalidURL
 from typing import IO, Any, Final, cast
 
+from allotment.backends.local.images.loopback import is_loopback
 from allotment.backends.local.images.manifest import ACCEPTED
-from allotment.backends.local.images.reference import Reference, is_loopback, pinned
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
+from allotment.model.image_names import Reference, pinned
 from allotment.service.paced import PATIENCE_S, OverPlain, OverTls
 
 WHOLE_S: Final = 45.0

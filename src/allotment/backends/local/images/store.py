@@ -23,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from allotment.backends.local.images.reference import Reference
+from allotment.model.image_names import Reference
 from allotment.rights.clearing import clear, remove_all
 from allotment.rights.flushing import flush
 

@@ -2,7 +2,6 @@
 
 import ipaddress
 import re
-import socket
 from typing import Final
 
 import msgspec
@@ -12,12 +11,9 @@ _HUB_HOST: Final = "registry-1.docker.io"
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _REGISTRY: Final = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[::1\])(?::(\d{{1,5}}))?")
 _LAST_PORT: Final = 65535
-_OF_THIS_MACHINE: Final = (
-    "localhost", "localhost.localdomain", "ip6-localhost", "ip6-loopback",
-)  # fmt: skip
 _REPOSITORY: Final = re.compile(r"[a-z0-9]+(?:(?:\.|__?|-+|/)[a-z0-9]+)*")
 _TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
-_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST: Final = 512
 
 
@@ -79,21 +75,10 @@ def pinned(place: str) -> str:
     return f"127.0.0.1{colon}{port}" if host.lower() == "localhost" else place
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine itself, however it is written."""
-    host = host.strip("[]").rstrip(".").lower()
-    if host in _OF_THIS_MACHINE or host.endswith(".localhost"):
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        try:
-            address = ipaddress.ip_address(socket.inet_aton(host))  # 127.1
-        except (OSError, ValueError):
-            return False
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    address = mapped or address
-    return address.is_loopback or address.is_unspecified
+def has_registry(name: str) -> bool:
+    """Whether what stands before the first slash of a name is a registry."""
+    first, slash, _ = name.partition("/")
+    return bool(slash) and (first == "localhost" or any(mark in first for mark in ".:"))
 
 
 def parse(text: str) -> Reference:
@@ -104,15 +89,11 @@ def parse(text: str) -> Reference:
     if len(text) > _LONGEST:
         raise BadReference(f"is longer than {_LONGEST} characters")
     name, at, digest = text.partition("@")
-    if at and not _DIGEST.fullmatch(digest):
+    if at and not DIGEST.fullmatch(digest):
         raise BadReference(
             "has an @ that no digest follows: @sha256: and 64 hexadecimal digits"
         )
-    first, slash, rest = name.partition("/")
-    if slash and (first == "localhost" or any(mark in first for mark in ".:")):
-        registry, path = first, rest
-    else:
-        registry, path = HUB, name
+    registry, _, path = name.partition("/") if has_registry(name) else (HUB, "", name)
     path, colon, tag = path.partition(":")
     if registry == HUB and "/" not in path:
         path = f"library/{path}"
