@@ -9,6 +9,7 @@ from allotment.model.budget import FOREVER, Budget
 from allotment.model.cells import CellShare, Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
+from allotment.model.image_rules import ImageRule
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
 from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources, WallTime
 from allotment.model.spec import GiveWay
@@ -201,6 +202,8 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     preempt_rules: PreemptRules = PreemptRules()
     on_eviction: GiveWay = GiveWay.REQUEUE
     """What becomes of its jobs that must go, where they do not say it themselves."""
+    images: tuple[ImageRule, ...] = ()
+    """Which images its jobs may name; empty for all."""
 
     def queue(self, name: str) -> Queue | None:
         """Return a queue by its whole path."""

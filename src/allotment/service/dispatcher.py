@@ -20,6 +20,7 @@ from allotment.service.code.layout import Layouts
 from allotment.service.data.using import DataUses, NotUsable
 from allotment.service.environments.environments import Environments
 from allotment.service.host_accounts import HostAccounts
+from allotment.service.image_policy import ImageNotAllowed, check_image
 from allotment.service.job_folders import size_files, wanted_for
 from allotment.service.launch import Account, gang_launch, offered_launch
 from allotment.service.ports import Backend, GangLaunch, NodeClosing, Refused
@@ -193,7 +194,11 @@ class Dispatcher:
                 self._give_up(refused)
             return
         try:
+            check_image(self.state, job.running_as)
             account = await self._accounts.of(job.owner)
+        except ImageNotAllowed as error:
+            self._fail(order.keys, error.diagnosis())
+            return
         except BackendError as error:
             self._give_up(dict.fromkeys(order.keys, str(error)))
             return

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from allotment.engine.state import State
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
@@ -12,6 +13,7 @@ from allotment.model.spec import JobSpec, Mpi
 from allotment.service.abilities import INSTEAD
 from allotment.service.access import is_admin, may_administer
 from allotment.service.host_accounts import HostAccounts
+from allotment.service.image_policy import ImageNotAllowed, check_fetched, check_own_image
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.launch import Account, image_wish
 from allotment.service.ports import Backend, ImageStore, ImageWish, Imaging
@@ -20,15 +22,21 @@ from allotment.service.ports import Backend, ImageStore, ImageWish, Imaging
 class Images:
     """Asks the engine that runs images, if there is one."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, state: State, backend: Backend) -> None:
+        self._state = state
         self._backend = backend
         self._accounts = HostAccounts()
 
     async def settled(self, spec: JobSpec, owner: Actor) -> JobSpec:
         """Return a job with its image named by digest: every attempt runs the same bytes.
 
-        Raises Rejected where there is no such image, or this user may not read it.
+        Raises Rejected where there is no such image, this user may not read it, or the job's
+        tenant may not use it.
         """
+        try:
+            check_own_image(self._state, spec, owner)
+        except ImageNotAllowed as trouble:
+            raise trouble.refusal() from trouble
         if not spec.image or not isinstance(self._backend, Imaging):
             return spec  # Admission refuses what no engine can do.
         if Ability.IMAGES not in self._backend.abilities:
@@ -55,7 +63,15 @@ class Images:
 
     async def warm(self, image: str, actor: Actor) -> ImageView:
         """Fetch an image, so that it is there when a task wants it. Raises Rejected."""
+        self.check_fetched(image, actor)
         return await self._store().warm(await self._wish(image, actor))
+
+    def check_fetched(self, image: str, actor: Actor) -> None:
+        """Raise Rejected where no tenant of a user may use an image that is to be fetched."""
+        try:
+            check_fetched(self._state, image, actor)
+        except ImageNotAllowed as trouble:
+            raise trouble.refusal() from trouble
 
     async def rows(self, actor: Actor) -> Sequence[ImageRow]:
         """Return the images in the store: those this user has used, or all. Raises Rejected."""

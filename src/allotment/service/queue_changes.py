@@ -10,6 +10,7 @@ from allotment.service.dated import changed_shares, dated_keys, show_count
 OF_TENANT = {
     "users": "users",
     "groups": "groups",
+    "images": "images",
     "borrow": "borrow",
     "preempt": "preempt",
     "per_user": "per_user",

@@ -23,6 +23,7 @@ from allotment.service.config_view import (
     StuckJob,
 )
 from allotment.service.dated import coming, dated, over
+from allotment.service.image_policy import forbidden_then
 from allotment.service.pipeline import Pipeline
 from allotment.service.queue_changes import keys_changed, queue_changes
 
@@ -69,7 +70,11 @@ class Reconfiguring:
         old, image = as_written(state.config), msgspec.msgpack.encode(state.image())
         now = self._pipeline.clock.now()
         found = await asyncio.to_thread(foresee, image, config, state, now)
-        said = (*(each.in_file(source) for each in warnings), *over(config, state.wall(now)))
+        said = (
+            *(each.in_file(source) for each in warnings),
+            *over(config, state.wall(now)),
+            *forbidden_then(state, config),
+        )
         plan = self._words(old, config, found, said)
         return msgspec.structs.replace(plan, coming=coming(config, state.wall(now)))
 

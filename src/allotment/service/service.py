@@ -171,7 +171,7 @@ class Service:
         self._tracking = self.pipeline.tracking
         self._live_use = LiveUse(self.state, backend, self._progress)
         self._paths = PathCheck(state_dir, self.pipeline.workspaces.is_seen)
-        self.images = Images(backend)
+        self.images = Images(self.state, backend)
         self.code = Code(
             self.state, self.finding, self.folders, backend, self.pipeline.workspaces
         )
@@ -380,6 +380,8 @@ class Service:
 
     async def build_environment(self, wish: EnvironmentWish, actor: Actor) -> EnvironmentRow:
         """Build an environment ahead, for the machine or for an image. Raises Rejected."""
+        if wish.image:
+            self.images.check_fetched(wish.image, actor)
         asked = Environment(wish.python, wish.requirements)
         spec = JobSpec("x", tenant="", roles=(), image=wish.image, environment=asked)
         return await self.environments.build(await self.images.settled(spec, actor), actor)
@@ -447,10 +449,9 @@ class Service:
             was_spec = self.spec_of(job, actor)
             spec = await self._changes.run(actor.user, partial(change, was_spec), PATIENCE_S)
             await self._paths.check(spec, actor)
-            spec = await self._with_world(spec, record.owner)
+            spec = await self._with_world(self._complete(spec, record.owner), record.owner)
             if self.finding.live(job).spec is was:
-                edit = c.EditJob(job, self._complete(spec, record.owner))
-                await self.act(edit, actor)
+                await self.act(c.EditJob(job, spec), actor)
                 return
         raise Rejected(
             Why.CONFLICT,

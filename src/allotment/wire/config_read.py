@@ -290,6 +290,7 @@ def _tenant(
         shape.weight,
         objectives_of(shape.objectives),
         budgets_of(shape.budgets),
+        images=tuple(shape.images),
     )
 
 

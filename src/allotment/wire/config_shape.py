@@ -38,6 +38,7 @@ from allotment.wire.fields import (
     Truth,
     Word,
 )
+from allotment.wire.image_rules import Image
 from allotment.wire.job_shape import Shape, form_of
 from allotment.wire.mlflow_shape import MlflowShape
 from allotment.wire.preempt_rules import PreemptRulesShape
@@ -493,6 +494,9 @@ class TenantShape(Shape):
     guaranteed: GuaranteedShape = Field(default=GuaranteedShape(), examples=["{gpu: 4}"])
     users: list[User] = Field(default=[], examples=["[alice]"])
     groups: list[User] = Field(default=[], examples=["[vision]"])
+    images: Annotated[list[Image], BeforeValidator(_not_empty)] = Field(
+        default=[], examples=['["registry.example.org/vision/*"]']
+    )
     borrow: Truth = True
     cells: dict[Word, ShareCount] = Field(default={}, examples=["{v100-node: 8}"])
     pins: list[Name] = Field(default=[], examples=["[vision-own]"])

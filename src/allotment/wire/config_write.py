@@ -154,6 +154,7 @@ def _tenant(tenant: Tenant, changes: Sequence[DatedChange]) -> Written:
         "guaranteed": _resources(tenant.guaranteed),
         "users": list(tenant.users),
         "groups": list(tenant.groups),
+        **({"images": [str(rule) for rule in tenant.images]} if tenant.images else {}),
         "borrow": tenant.borrow,
         **({"cells": shares_to_wire(tenant.cells)} if tenant.cells else {}),
         **({"pins": list(tenant.pins)} if tenant.pins else {}),
