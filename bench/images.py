@@ -3,8 +3,11 @@
 Submit → process running is from sending the request to the start that the supervisor noted.
 The cold pull is of 96 MiB in 3,000 files over three layers, from a registry on this machine:
 `allot image pull` as a whole, and `skopeo copy` with `umoci unpack` where they are installed.
+What jobs take on the disk is how much larger the service's whole folder is while they run:
+the store, what tasks write into images, their scratch folders and records, and the event log.
 """
 
+import json
 import os
 import random
 import shutil
@@ -19,6 +22,7 @@ from tests.support.registry import Registry, a_file, a_registry, busybox, layer
 
 ROUNDS = 30
 MANY = 200
+AT_ONCE = 100
 TOOLS = ("docker-registry", "htpasswd")
 
 
@@ -38,6 +42,7 @@ def main() -> list[Figure]:
         pairs = [(_start(cluster, ""), _start(cluster, image)) for _ in range(ROUNDS)]
         bare, inside = ([pair[k] for pair in pairs] for k in (0, 1))
         many_bare, many_inside = _many(cluster, ""), _many(cluster, image)
+        taken_mib = _taken_mib(cluster, image)
         pull = _pull(cluster, registry)
         other = _other_tools(registry, Path(folder))
         builds = _builds(cluster, registry, Path(folder))
@@ -47,6 +52,7 @@ def main() -> list[Figure]:
         Figure("what the image adds, p50", added, "ms", "lower", 12),
         Figure(f"{MANY} jobs of `true`, in an image", many_inside, "s", "lower"),
         Figure("  to the same without", many_inside / many_bare, "×", "lower", 1.5),
+        Figure(f"disk per job, {AT_ONCE} in one image", taken_mib / AT_ONCE, "MiB", "lower", 5),
         Figure("cold pull of 96 MiB", pull, "s", "lower"),
     ]
     if other:
@@ -94,6 +100,32 @@ def _many(cluster: BenchCluster, image: str) -> float:
     until(lambda: _state(cluster, jobs[-1]) == "succeeded", "the last job to end")
     connection.close()
     return time.perf_counter() - began
+
+
+def _taken_mib(cluster: BenchCluster, image: str) -> float:
+    """Measure what jobs take on the disk, all running at once, before they write anything."""
+    small = {"cpu": 0.01, "memory": "8MiB"}
+    role = {"command": "sleep 1000", "resources": small}
+    spec = {"name": "at-once", "tenant": "bench", "image": image, "roles": {"main": role}}
+    body = json.dumps(spec).encode()
+    connection = cluster.connect()
+    before = _blocks_mib(cluster.state)
+    jobs = [connection.submit(body) for _ in range(AT_ONCE)]
+    running = f"/v1/jobs?limit={AT_ONCE}&state=running"
+    until(lambda: len(connection.get(running)["items"]) == AT_ONCE, "all jobs to run at once")
+    taken = _blocks_mib(cluster.state) - before
+    for job in jobs:
+        connection.ask("POST", f"/v1/jobs/{job}:cancel", b"{}")
+    until(lambda: not connection.get(running)["items"], "all jobs to be gone")
+    connection.close()
+    return taken
+
+
+def _blocks_mib(folder: Path) -> float:
+    """Add up the blocks of the disk below a folder, each file's once."""
+    words = ["du", "-sx", "-B1", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return int(done.stdout.split()[0]) / 2**20  # What goes away meanwhile is no matter.
 
 
 def _pull(cluster: BenchCluster, registry: Registry) -> float:
