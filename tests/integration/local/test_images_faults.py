@@ -1,12 +1,21 @@
 """What goes wrong on the way of an image, and kills in the middle: no half is ever used."""
 
+import asyncio
+import contextlib
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from allotment.backends.local.images import fetching
+from allotment.backends.local.images.images import Images
+from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.model.diagnosis import Owner
+from allotment.service.ports import ImageWish
 from tests.support.cluster import until
-from tests.support.registry import CONFIG, WithUsers, a_file, a_service, busybox, layer
+from tests.support.registry import CONFIG, Job, WithUsers, a_file, a_service, busybox, layer
 from tests.support.scripted import Scripted, a_scripted_registry
 
 pytestmark = [
@@ -57,6 +66,52 @@ def test_a_service_killed_in_the_middle_begins_the_layer_anew(
     log = service.state / "tasks" / str(job) / "1/task.0/stdout.log"
     assert log.read_text() == "whole"
     until(lambda: not list(new.iterdir()), "what was left to be gone")
+
+
+def test_a_layer_whose_unpacking_is_killed_is_unpacked_again(
+    service: WithUsers, registry: Scripted
+) -> None:
+    registry.image("bb", busybox(), layer(a_file("n", "whole")))
+    registry.pause.clear()
+    job = service.submitted(f"{registry.host}/bb:1", "cat /n", "ann")
+    until(lambda: any((service.state / "images/new").glob("*/*")), "a layer to be unpacked")
+    (unpacking,) = unpacking_in(service)
+    os.kill(unpacking, signal.SIGKILL)
+    registry.pause.set()
+    service.wait_for(job, "succeeded", "failed")
+    done = Job(service, job)
+    assert (done.state, done.output, len(done.view["attempts"])) == ("succeeded", "whole", 1)
+    assert not any((service.state / "images/new").iterdir())
+
+
+def test_unpacking_that_never_ends_well_is_the_platforms_matter(
+    reachable: Path, registry: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "UNPACK", "allotment.dies_at_once")
+    digest = registry.image("bb", busybox())
+    images = Images(reachable, lambda: 64 << 20)
+
+    async def story() -> None:
+        await images.start()
+        with pytest.raises(ImageTrouble, match="was killed before it ended") as caught:
+            await images.ready(ImageWish(f"{registry.host}/bb@{digest}", "root", "/root"))
+        why = caught.value.diagnosis()
+        assert (why.code, why.owner) == ("image_not_unpacked", Owner.PLATFORM)
+
+    asyncio.run(story())
+    assert sum("GET" in line and "/blobs/" in line for line in registry.asked) == 5
+    assert not any((reachable / "images/new").iterdir())
+
+
+def unpacking_in(service: WithUsers) -> list[int]:
+    """Return the processes that unpack layers into a store."""
+    folder = os.fsencode(service.state / "images/new")
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if folder in path.read_bytes():
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_a_job_is_cancelled_while_its_image_comes(

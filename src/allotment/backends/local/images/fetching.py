@@ -257,8 +257,11 @@ class Fetch:
     def _judged(self, told: bytes, descriptor: Descriptor, before: int, most: int) -> _Told:
         try:
             found = msgspec.json.decode(told, type=_Told)
-        except msgspec.DecodeError:
-            found = _Told(bad="the process that unpacks it was killed")
+        except msgspec.DecodeError as error:
+            raise ImageTrouble(
+                Kind.KILLED,
+                f"The process that unpacks {self._found.reference} was killed before it ended.",
+            ) from error
         if found.full:
             raise ImageTrouble(
                 Kind.NO_ROOM, f"The disk is full while {self._found.reference} is unpacked."

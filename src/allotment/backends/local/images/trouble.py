@@ -31,13 +31,17 @@ class Kind(Enum):
         "registry_away", Code.UNAVAILABLE, *_OURS,
         "Nothing to do if it comes back; else look at the name of the registry.",
     )  # fmt: skip
+    KILLED = Matter(
+        "image_not_unpacked", Code.UNAVAILABLE, *_OURS,
+        "Nothing to do at first; if it goes on, the machine may have too little memory.",
+    )  # fmt: skip
     NO_ROOM = Matter(
         "image_no_room", Code.UNAVAILABLE, *_OURS,
         "Ask the administrator: `allot image ls`, `allot image rm`, `limits.image_store`.",
     )  # fmt: skip
 
 
-PASSING: Final = (Kind.AWAY, Kind.NO_ROOM)
+PASSING: Final = (Kind.AWAY, Kind.KILLED, Kind.NO_ROOM)
 """What may be over a moment later."""
 
 
