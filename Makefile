@@ -31,7 +31,7 @@ format: setup ## Rewrite the sources in the house format
 
 nightly: setup ## At length: cells, races, kills of the service, mutants of the core
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
-	@ALLOT_KILLS=300 $(BIN)/python -m pytest tests/e2e/test_chaos.py
+	@ALLOT_KILLS=300 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos.py tests/e2e/test_chaos_images.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_kubernetes.py
 	@ALLOT_VECTORS=_ $(BIN)/python -m pytest $(LONG) tests/integration/kubernetes/test_hived_vectors.py
