@@ -162,7 +162,9 @@ def test_every_field_of_the_model_has_its_key() -> None:
     assert Resources.__struct_fields__ == (
         "gpu_milli", "cpu_milli", "memory", "disk", "gpu_memory",
     )  # fmt: skip
-    assert Checkpoint.__struct_fields__ == ("dir", "every_ms", "keep", "signal", "grace_ms")
+    assert Checkpoint.__struct_fields__ == (
+        "dir", "every_ms", "keep", "signal", "grace_ms", "save",
+    )  # fmt: skip
 
 
 def test_the_pin_and_the_idle_are_changed_and_written() -> None:
