@@ -33,7 +33,7 @@ class Kind(Enum):
     )  # fmt: skip
     KILLED = Matter(
         "image_not_unpacked", Code.UNAVAILABLE, *_OURS,
-        "Nothing to do at first; if it goes on, the machine may have too little memory.",
+        "Try again; if it goes on, ask the administrator: the machine may lack memory.",
     )  # fmt: skip
     NO_ROOM = Matter(
         "image_no_room", Code.UNAVAILABLE, *_OURS,
