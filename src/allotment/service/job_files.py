@@ -113,8 +113,9 @@ class JobFiles:
 
     def _watched(self, workspace: Workspace, job: JobRecord) -> Watched | None:
         attempt = job.attempt
-        if attempt is None or not _may_write(job):
+        if attempt is None or job.spec.offered:
             return None
+        # Also of one that is starting, as far as is known: it may have run and ended since.
         return Watched(
             TaskKey(job.id, attempt.no, TaskIndex(0)),
             self._file_of(workspace.folders, job),

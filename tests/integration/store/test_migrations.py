@@ -156,7 +156,7 @@ print(*sorted({{name.split(".")[0] for name in sys.modules}} & {{"sqlalchemy", "
 @pytest.mark.parametrize(
     ("do", "expected"),
     [
-        ("import tests.support.memory_store, allotment.store.codec, allotment.store.lock", ""),
+        ("import allotment.store.codec, allotment.store.lock, allotment.store.migrate", ""),
         (
             "from allotment.store.sqlite import SqliteStore\n"
             "SqliteStore.open(pathlib.Path(sys.argv[1])).close()",
