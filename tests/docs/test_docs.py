@@ -108,7 +108,7 @@ def commands(page: Path) -> Iterator[str]:
 
 
 def wrong_with(command: str) -> str:
-    """Say what is wrong with a command; nothing when its verb and options are there."""
+    """Return what is wrong with a command; nothing when its verb and options are there."""
     try:
         words = shlex.split(command, comments=True)[1:]
     except ValueError:

@@ -48,7 +48,7 @@ def run(*words: str, hash_seed: str) -> str:
 
 @cache
 def digests(hash_seed: str) -> dict[str, str]:
-    """Give the digest of each policy's log in a process with that hash seed."""
+    """Return the digest of each policy's log in a process with that hash seed."""
     printed = run("-m", "tests.support.event_log", *POLICIES, hash_seed=hash_seed)
     lines = [line.split() for line in printed.splitlines()]
     return {policy: digest for policy, digest, _ in lines}

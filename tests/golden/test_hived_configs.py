@@ -31,7 +31,7 @@ WRONG_BY_ITSELF = ("Pod annotation ", "[e9(test/e9)]: opportunistic pod not supp
 
 
 def scenarios() -> dict[str, list[dict[str, Any]]]:
-    """Give the operations of each scenario as they are written, by name."""
+    """Return the operations of each scenario as they are written, by name."""
     path = SHARED / VECTORS
     return {each.name: each.ops for each in written(path)} if path.exists() else {}
 

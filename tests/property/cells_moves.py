@@ -37,7 +37,7 @@ class Moves:
         self.world = CellsWorld(first)
 
     def planned(self, plan: Plan) -> Config | None:
-        """Give the configuration of a plan; None if more is promised in it than there is."""
+        """Return the configuration of a plan; None if more is promised in it than there is."""
         return config(plan)
 
     def after(self, *, cycle: bool = True) -> None:

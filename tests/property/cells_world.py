@@ -48,7 +48,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def config(plan: Plan) -> Config | None:
-    """Give a configuration; None if more is promised in it than there is."""
+    """Return a configuration; None if more is promised in it than there is."""
     nodes, topology = _nodes(plan), _topology(plan)
     tenants = tuple(_tenant(name, plan, topology, nodes) for name in TENANTS)
     if shortages(topology, tenants):
@@ -116,7 +116,7 @@ A100S: dict[str, tuple[tuple[str, str], tuple[tuple[int, ...], ...]]] = {
 
 
 def _guaranteed(name: str, plan: Plan, topology: Topology) -> tuple[CellShare, ...]:
-    """Say what a tenant is guaranteed, of machines of 4 as far as there are any."""
+    """Return what a tenant is guaranteed, of machines of 4 as far as there are any."""
     tops = [root.type for root in topology.roots]
     small = {
         "speech": (CellShare("a100-node", 1),) if "a100-node" in tops else (),
@@ -228,7 +228,7 @@ def _lacking(state: State) -> list[tuple[int, ...]]:
 
 
 def pages(cells: Cells | None) -> list[object]:
-    """Give all that a book of cells says, in a form that can be compared."""
+    """Return all that a book of cells says, in a form that can be compared."""
     assert cells is not None
     spaces = [
         (s.held, s.shut, s.broken, s.lent, s.unbound, s.count, s.whole, s.buckets())

@@ -160,7 +160,7 @@ class CellReasons(RuleBasedStateMachine):
         )
 
     def starts(self, job: JobId, *changes: "Change") -> bool:
-        """Tell whether a job has or gets a place in a world like this one but for changes."""
+        """Whether a job has or gets a place in a world like this one but for changes."""
         image = msgspec.msgpack.decode(
             msgspec.msgpack.encode(self.world.state.image()), type=Image
         )

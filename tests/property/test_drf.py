@@ -65,7 +65,7 @@ def top(claims: Sequence[Claim]) -> Claim:
 
 
 def tasks_in(held: Sequence[Fraction], claim: Claim) -> Fraction:
-    """Say how many tasks of a claim these amounts are good for; cut ones too."""
+    """Return how many tasks of a claim these amounts are good for; cut ones too."""
     room = min(Fraction(h, 1) / n for h, n in zip(held, claim.need, strict=True) if n)
     return room if claim.most is None else min(room, Fraction(claim.most))
 

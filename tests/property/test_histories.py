@@ -56,7 +56,7 @@ RANK = st.sampled_from(list(RankBy))
 
 
 def gpus_of(devices: int) -> Resources:
-    """Give a guarantee of all parts; of disk so little that it is often what runs out."""
+    """Return a guarantee of all parts; of disk so little that it is often what runs out."""
     return msgspec.structs.replace(
         gpus(devices), disk=devices * 250 * GIB, gpu_memory=devices * 80 * GIB
     )

@@ -250,7 +250,7 @@ def test_a_change_changes_what_it_names(
 
 
 def outcome(body: bytes, *, fast: bool) -> object:
-    """Give what reading gives, errors as values."""
+    """Return what reading gives, errors as values."""
     try:
         if fast:
             return read_job_json(body)

@@ -132,7 +132,7 @@ def a_real_cluster(folder: Path, config: str) -> Iterator[RealCluster]:
 
 
 def gone(pid: int) -> bool:
-    """Tell whether a process is gone; a zombie is, whoever forgot to wait for it."""
+    """Whether a process is gone; a zombie is, whoever forgot to wait for it."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -163,7 +163,7 @@ def end_launchers(state: Path) -> None:
 
 
 def launchers(state: Path) -> list[int]:
-    """Give the launchers of this state folder."""
+    """Return the launchers of this state folder."""
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():

@@ -198,7 +198,7 @@ def conservative(rows: Iterable[tuple[int, int, int]], devices: int) -> list[Twi
 
 
 def shadow(running: Sequence[Twin], head: Twin, free: int) -> tuple[int, int]:
-    """Say when enough will be free for a blocked job, and how much beside it."""
+    """Return when enough will be free for a blocked job, and how much beside it."""
     for end in sorted({job.start + job.run for job in running}):
         then = free + sum(job.gpus for job in running if job.start + job.run <= end)
         if then >= head.gpus:

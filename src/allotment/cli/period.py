@@ -43,7 +43,7 @@ def period(since: str, until: str) -> tuple[int, int]:
 
 
 def warn_of_forgotten(found: Told) -> None:
-    """Say that jobs of the period are not known any more, where that is so."""
+    """Warn that jobs of the period are not known any more, where that is so."""
     if found.forgotten and found.since == found.known_since:
         warn(
             f"History begins at {date(found.known_since)}: "

@@ -281,7 +281,7 @@ class _Putting:
 
 
 class _Told:
-    """Tells how far it is. Several threads may do something of it."""
+    """Counts how far it is. Several threads may do something of it."""
 
     def __init__(self, tell: Tell, files: Sequence[Sent]) -> None:
         self._tell = tell

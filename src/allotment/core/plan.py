@@ -19,7 +19,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """Give a suspended gang its devices back."""
+    """Resume a suspended gang on its devices."""
 
     job: JobId
     entitlement: Entitlement
@@ -74,7 +74,7 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Unreserve(msgspec.Struct, frozen=True):
-    """Give up a reserved place that can no longer be used: a node of it was closed, say."""
+    """Release a reserved place that can no longer be used: a node of it was closed, say."""
 
     job: JobId
 

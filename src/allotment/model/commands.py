@@ -115,7 +115,7 @@ class StopSweep(Command, frozen=True):
 
 
 class ProposeTrial(Command, frozen=True):
-    """Give a trial of a study its parameters, and let it into its queue."""
+    """Set the parameters of a trial of a study, and let it into its queue."""
 
     job: JobId
     params: Parameters

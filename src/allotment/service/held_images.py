@@ -68,7 +68,7 @@ class HeldImages:
                 self._compare(image, there.get(image, NOBODY), now)
 
     def _compare(self, image: str, nodes: frozenset[NodeId], now: Instant) -> None:
-        """Tell which nodes have an image, unless that is known, or was otherwise just now."""
+        """Report which nodes have an image, unless that is known, or was otherwise just now."""
         told = self._told.get(image)
         known = self._state.images.nodes.get(image, ())
         if told is not None and (told.nodes == nodes or now < told.at + AGAIN_MS):

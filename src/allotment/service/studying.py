@@ -78,7 +78,7 @@ class Studying:
         return list(due.values())
 
     async def _proposed(self, sweep: SweepRecord) -> None:
-        """Give the next trial its parameters, or note why that is not possible."""
+        """Set the parameters of the next trial, or note why that is not possible."""
         why = self._missing()
         if not why and self._proposer is not None:
             tried = history(sweep)

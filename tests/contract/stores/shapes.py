@@ -167,7 +167,7 @@ def _default(field: mi.Field) -> str:
 
 
 def broken(before: Shipped, now: Shipped) -> list[str]:
-    """Say what of the shipped shapes is not there any more as it was."""
+    """Return what of the shipped shapes is not there any more as it was."""
     told: list[str] = []
     for name, fields in before.shapes.items():
         there = now.shapes.get(name, {})

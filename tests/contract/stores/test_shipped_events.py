@@ -46,7 +46,7 @@ def test_shipped_documents_still_say_the_same(document: type[msgspec.Struct]) ->
 
 
 def content(data: bytes) -> object:
-    """Give all that bytes say, key by key: a map of 16 fields and more has a longer header."""
+    """Return all that bytes say, by key: a map of 16 fields and more has a longer header."""
     return msgspec.msgpack.decode(data)
 
 

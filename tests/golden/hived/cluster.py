@@ -71,7 +71,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 def word(value: Word) -> str:
-    """Say what was meant. One recorded file went through a YAML in which `y` is true."""
+    """Return what was meant. One recorded file went through a YAML in which `y` is true."""
     if value is True:
         return "y"
     if value is False or value == "false":
@@ -120,7 +120,7 @@ class _Translation:
     # ── hardware ────────────────────────────────────────────────────────────────────────
 
     def _levels(self, top: str) -> list[CellType]:
-        """Give the types of a chain, from the top down."""
+        """Return the types of a chain, from the top down."""
         found: list[CellType] = []
         while top in self.types:
             found.append(self.types[top])

@@ -110,7 +110,7 @@ def _both_place(cluster: Cluster, theirs: Placed, ours: Placed) -> Verdict:
 
 
 def _spread(cluster: Cluster, tasks: Sequence[Task]) -> tuple[int, int]:
-    """Give the leaves of the gang's common cell, all there are if it has none; its nodes."""
+    """Return the leaves of the gang's common cell, all there are if it has none; its nodes."""
     common = geometry.common_leaves(cluster, tasks)
     return common or len(cluster.spots), len(geometry.nodes_of(tasks))
 
@@ -120,5 +120,5 @@ def _leaves(tasks: Sequence[Task]) -> set[tuple[int, frozenset[int]]]:
 
 
 def _commons(cluster: Cluster, tasks: Sequence[Task]) -> list[tuple[int, int]]:
-    """Give each task's size and the leaves of its common cell, smallest first."""
+    """Return each task's size and the leaves of its common cell, smallest first."""
     return sorted((len(t.devices), geometry.common_leaves(cluster, [t])) for t in tasks)

@@ -87,12 +87,12 @@ Decision = Open | Place | Again | Recover
 
 
 def decisions(scenario: hived.Scenario) -> Iterator[Decision]:
-    """Give every decision of a scenario, in order."""
+    """Return every decision of a scenario, in order."""
     return _Walk(scenario).decisions()
 
 
 def malformed(spec: hived.Spec) -> str:
-    """Say what is wrong with a spec, whatever the cluster; empty if nothing is."""
+    """Return what is wrong with a spec, whatever the cluster; empty if nothing is."""
     if not spec.virtual_cluster:
         return "no tenant"
     if not LOWEST <= spec.priority <= HIGHEST:

@@ -53,13 +53,13 @@ def cells_of(cluster: Cluster, task: Task) -> set[Cell]:
 
 
 def bound_by(cluster: Cluster, tenant: str, pin: str, tasks: Iterable[Task]) -> set[Bound]:
-    """Say which cells a gang's guaranteed tasks bind to its tenant."""
+    """Return which cells a gang's guaranteed tasks bind to its tenant."""
     cells = {cell for task in tasks if task.cell for cell in cells_of(cluster, task)}
     return {Bound(tenant, cell, pin) for cell in cells}
 
 
 def bound_in(cluster: Cluster, book: Book) -> set[Bound]:
-    """Say which cells serve whom: all that guaranteed gangs and reservations lie in."""
+    """Return which cells serve whom: all that guaranteed gangs and reservations lie in."""
     found: set[Bound] = set()
     for each in (*book.held, *book.reserved):
         found |= bound_by(cluster, each.tenant, each.pin, each.tasks)
@@ -71,7 +71,7 @@ def bound_in(cluster: Cluster, book: Book) -> set[Bound]:
 
 
 def broken_shares(cluster: Cluster, bound: set[Bound]) -> list[str]:
-    """Say why some tenant could not get all it is owed, even from an empty, healthy cluster.
+    """Return why some tenant could not get all it is owed, even from an empty, healthy cluster.
 
     No two cells that serve overlap; nobody has more than its share; and what each is still
     owed can be cut, one to one, from what is left, from the largest cells down.
@@ -134,7 +134,7 @@ def free_cells(chain: Chain, taken: Iterable[Cell]) -> list[int]:
 
 
 def room_owed(cluster: Cluster, tenant: str, pin: str, types: tuple[str, ...]) -> list[int]:
-    """Give the pieces of a node a tenant's whole share comes in, in leaves, largest first.
+    """Return the pieces of a node a tenant's whole share comes in, in leaves, largest first.
 
     Pieces of one chain at most: those of the chain with the most leaves.
     """

@@ -35,14 +35,14 @@ class Memory:
         return node
 
     def owed(self, virtual: str) -> tuple[str, str]:
-        """Give the type of the preassigned cell a virtual one is part of, and its pin."""
+        """Return the type of the preassigned cell a virtual one is part of, and its pin."""
         tenant, number, *_ = virtual.split("/")
         owed = self.cluster.owed[tenant][int(number)]
         return owed.type, owed.pin
 
 
 def book_of(memory: Memory, state: hived.State | None) -> Book:
-    """Say who holds and who reserves what."""
+    """Return who holds and who reserves what."""
     if state is None:
         return Book(bad=frozenset(memory.bad))
     using: dict[str, Leaves] = {}
@@ -61,7 +61,7 @@ def book_of(memory: Memory, state: hived.State | None) -> Book:
 
 
 def _overtaken(reserved: Reserved, held: tuple[Held, ...]) -> bool:
-    """Tell whether somebody of no lower priority has bound what was reserved.
+    """Whether somebody of no lower priority has bound what was reserved.
 
     That should have ended the reservation; HiveD leaves it standing (ed_07).
     """

@@ -14,7 +14,7 @@ from tests.golden.hived.words import Ask, Book, Held, Placed, Reserved
 
 
 def exceeds(cluster: Cluster, ask: Ask) -> bool:
-    """Tell whether a gang could not be placed if all its tenant is owed were free."""
+    """Whether a gang could not be placed if all its tenant is owed were free."""
     if ask.priority < 0:
         devices = [len(node.devices) for node in cluster.nodes]
         return max(ask.sizes) > max(devices) or sum(ask.sizes) > sum(devices)
@@ -23,7 +23,7 @@ def exceeds(cluster: Cluster, ask: Ask) -> bool:
 
 
 def invalid(cluster: Cluster, book: Book, ask: Ask, ours: Placed) -> list[str]:
-    """Say what is wrong with a placement, whatever HiveD did."""
+    """Return what is wrong with a placement, whatever HiveD did."""
     found = _misplaced(cluster, book, ask, ours)
     if found:
         return found
@@ -105,7 +105,7 @@ def _charged(cluster: Cluster, ask: Ask, ours: Placed) -> list[str]:
 
 
 def broken_after(cluster: Cluster, book: Book, ask: Ask, ours: Placed) -> list[str]:
-    """Say which shares could no longer be had once this is carried out."""
+    """Return which shares could no longer be had once this is carried out."""
     leaves = geometry.leaves_of(ours.tasks)
     gone = {*ours.victims, *ours.demoted}
     held = tuple(h for h in book.held if h.gang not in gone)

@@ -110,7 +110,7 @@ def test_limits_and_back_offs_hold_while_the_clock_is_set(machine: Machine, off:
 
 
 def moments(told: Any) -> Iterator[int]:
-    """Give every number in an answer that may be a moment."""
+    """Return every number in an answer that may be a moment."""
     if isinstance(told, dict):
         for value in told.values():
             yield from moments(value)

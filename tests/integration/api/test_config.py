@@ -39,7 +39,7 @@ def a_job(live: Live, gpus: int, count: int = 1, tenant: str = "vision") -> int:
 
 
 def grounds(live: Live, job: int) -> str:
-    """Say on what grounds a job has its place now."""
+    """Return on what grounds a job has its place now."""
     return live.call(lambda: live.service.state.jobs[JobId(job)].attempts[-1].entitlement.value)
 
 

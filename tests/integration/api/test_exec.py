@@ -248,7 +248,7 @@ def test_hanging_up_ends_a_command_that_takes_no_input(live: Live, job: int) -> 
 
 
 def is_full(pid: int) -> bool:
-    """Tell whether the pipe to a process's standard input takes no more."""
+    """Whether the pipe to a process's standard input takes no more."""
     with Path(f"/proc/{pid}/fd/0").open("rb", buffering=0) as pipe:
         unread = int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
         return unread == fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)

@@ -67,7 +67,7 @@ class Folder:
         return sorted(entry.name for entry in self.path.iterdir())
 
     def command(self, *words: str) -> list[str]:
-        """Give what a shell would be told."""
+        """Return what a shell would be told."""
         return [str(ALLOT), "sim", *words]
 
     def sim(self, *words: str, timeout_s: float = 120) -> Done:

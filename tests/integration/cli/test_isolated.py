@@ -46,7 +46,7 @@ def trap(reachable: Path) -> Path:
 
 
 def sprung(folder: Path, but: int) -> list[str]:
-    """Say who imported a trap, but for the process we started with them on its path."""
+    """Return who imported a trap, but for the process we started with them on its path."""
     marks = folder.parent / "marks"
     lines = marks.read_text().splitlines() if marks.exists() else []
     return [line for line in lines if line.split()[0] != str(but)]

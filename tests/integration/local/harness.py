@@ -139,7 +139,7 @@ class Task:
         self.folder = runner.state / layout.task_dir(key)
 
     def status(self) -> Status:
-        """Give its status, empty before the first; from the claim if the disk was full."""
+        """Return its status, empty before the first; from the claim if the disk was full."""
         for name in (layout.CLAIM, layout.STATUS):
             with contextlib.suppress(FileNotFoundError, ValueError):
                 return json.loads((self.folder / name).read_text())
@@ -210,7 +210,7 @@ def alive(marker: str) -> list[int]:
 
 @contextlib.contextmanager
 def in_folder(path: Path) -> Iterator[str]:
-    """Give a short name for a folder whose own may be too long for a socket's."""
+    """Return a short name for a folder whose own may be too long for a socket's."""
     fd = os.open(path, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{fd}"

@@ -75,7 +75,7 @@ async def running(
 
 
 async def paged(service: Service, **which: Any) -> tuple[list[JobRow], JobId | None]:
-    """Give a page of all jobs there were."""
+    """Return a page of all jobs there were."""
     return await service.listing.page(Which(Selector(), finished=True, **which), ME)
 
 

@@ -63,7 +63,7 @@ def test_refused_means_that_it_will_not_run_and_uncertain_can_be_asked(tmp_path:
 
 
 def codes(told: Sequence[Submitted | BaseException]) -> list[Code]:
-    """Give what each was refused with, having found that each was."""
+    """Return what each was refused with, having found that each was."""
     found = [error.code for error in told if isinstance(error, Rejected)]
     assert len(found) == len(told)
     assert set(found) <= {Code.UNCERTAIN, Code.UNAVAILABLE}

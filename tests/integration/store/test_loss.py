@@ -92,7 +92,7 @@ def refusal(folder: Path) -> str:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Give what a folder's files hold; what SQLite makes to read them holds nothing."""
+    """Return what a folder's files hold; what SQLite makes to read them holds nothing."""
     found = {path.name: path.read_bytes() for path in folder.iterdir()}
     return {name: data for name, data in found.items() if data and not name.endswith("-shm")}
 

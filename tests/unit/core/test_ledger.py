@@ -83,7 +83,7 @@ class Room:
         return most
 
     def fits(self, request: Request) -> bool:
-        """Tell whether all tasks fit somewhere, on devices of one accepted type."""
+        """Whether all tasks fit somewhere, on devices of one accepted type."""
         return any(
             sum(self.holds(place, request, kind) for place in range(len(self.nodes)))
             >= request.count

@@ -43,7 +43,7 @@ def shared(guaranteed: Mapping[str, Resources], *machines: Machine) -> Config:
 
 
 def in_proportion(gpu: int, machine: Machine) -> Resources:
-    """Give the share that a guarantee of so many devices brings."""
+    """Return the share that a guarantee of so many devices brings."""
     devices, cpus, memory = machine
     cpu = round(cpus * 1000) * gpu // devices
     return Resources(gpu * 1000, cpu, round(memory * GIB) * gpu // devices)

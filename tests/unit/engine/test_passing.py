@@ -83,7 +83,7 @@ class Play(World):
                     moved = True
 
     def starts(self, job: JobId) -> float:
-        """Give the minute in which a job starts."""
+        """Return the minute in which a job starts."""
         while job not in self.begun:
             running = [each for each in self.begun if self.is_(each) is S.RUNNING]
             ends = {each: self.begun[each] + self.runs_ms[each] for each in running}
@@ -97,7 +97,7 @@ class Play(World):
 
 
 def head_starts(config: Config, before: Sequence[Runs], head: Runs, last: Runs) -> list[float]:
-    """Say when the head starts without who comes last, and with."""
+    """Return when the head starts without who comes last, and with."""
     found: list[float] = []
     for behind in ((), (last,)):
         play = Play(config)

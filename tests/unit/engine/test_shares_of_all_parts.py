@@ -34,7 +34,7 @@ PARTS = ["disk", "gpu_memory"]
 
 
 def of(disk: int, gpu_memory: int, devices: int = 4) -> Resources:
-    """Give a guarantee in GiB; of the host's CPU and memory there is enough for everybody."""
+    """Return a guarantee in GiB; of the host's CPU and memory there is enough for everybody."""
     return msgspec.structs.replace(gpus(devices), disk=disk * GIB, gpu_memory=gpu_memory * GIB)
 
 

@@ -17,7 +17,7 @@ def all_of(*parts: Claim) -> Claim:
 
 
 def tasks(divide: Divide, capacity: Quantities, *parts: Claim) -> dict[str, Fraction]:
-    """Give the tasks of every claim that has some."""
+    """Return the tasks of every claim that has some."""
     found = divide(capacity, all_of(*parts))
     return {name: grant.tasks for name, grant in found.items() if grant.tasks}
 

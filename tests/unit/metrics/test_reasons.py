@@ -17,7 +17,7 @@ SLOT = Slot(NodeId(0), (0,), 1000)
 
 
 def told(log: History, now: int = 0, **ends: int) -> list[Stretch]:
-    """Give the stretches of the log's only job. `ends`: j7=5 says that job 7 ended at 5."""
+    """Return the stretches of the log's only job. `ends`: j7=5 says that job 7 ended at 5."""
 
     def end_of(need: Dependency) -> Instant | None:
         end = ends.get(f"j{need.job}")
@@ -29,7 +29,7 @@ def told(log: History, now: int = 0, **ends: int) -> list[Stretch]:
 
 
 def brief(found: list[Stretch]) -> list[tuple[Any, ...]]:
-    """Give begin and length in seconds, and what it was."""
+    """Return begin and length in seconds, and what it was."""
     return [(s.since / S, s.ms / S, s.reason or s.phase) for s in found]
 
 

@@ -75,7 +75,7 @@ def test_a_gang_that_ends_suspended_gives_nothing_back_twice() -> None:
 
 
 def on(*devices: int, node: int = 0, gpu_milli: int = 500) -> tuple[Slot, ...]:
-    """Give a slot on each of some devices of a node."""
+    """Return a slot on each of some devices of a node."""
     return tuple(Slot(NodeId(node), (index,), gpu_milli) for index in devices)
 
 

@@ -29,7 +29,7 @@ def begun() -> History:
 
 
 def waits(history: History, tenant: str) -> dict[str, float]:
-    """Give a tenant's waits in ms, those that are not 0."""
+    """Return a tenant's waits in ms, those that are not 0."""
     usage = Usage()
     jobs = Jobs(usage)
     causes = WaitCauses(usage, jobs)

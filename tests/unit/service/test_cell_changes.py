@@ -39,7 +39,7 @@ def config(text: str) -> Config:
 
 
 def told(was: str, now: str) -> list[str]:
-    """Say what changes when a part of the text is replaced."""
+    """Return what changes when a part of the text is replaced."""
     assert was in TEXT
     old, new = config(TEXT), config(TEXT.replace(was, now))
     assert digest(old) != digest(new)

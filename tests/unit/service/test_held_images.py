@@ -14,7 +14,7 @@ IMAGE = "torch:1"
 
 
 class Engine:
-    """Says which nodes have images."""
+    """Reports which nodes have images."""
 
     def __init__(self) -> None:
         self.asked: list[Sequence[str]] = []

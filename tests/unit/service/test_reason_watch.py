@@ -40,7 +40,7 @@ class Watched:
         return found
 
     def past(self, job: JobId) -> list[tuple[float, str]]:
-        """Give for how many seconds it was what."""
+        """Return for how many seconds it was what."""
         jobs = self.world.state.jobs
         fold = ReasonHistory(lambda need: jobs[need.job].finished_at or None)
         mine = [each for each in self.world.log if getattr(each.event, "job", None) == job]
@@ -80,7 +80,7 @@ def test_what_its_own_events_tell_is_not_recorded() -> None:
 
 
 def behind_another() -> tuple[Watched, JobId, JobId]:
-    """Give a job behind another that nothing else keeps from being the next."""
+    """Return a job behind another that nothing else keeps from being the next."""
     it = Watched()
     it.world.submit(a_job().gpus(8))
     it.world.cycle()

@@ -102,7 +102,7 @@ class Ledger:
                     pass
 
     def lost(self, event: e.AttemptEnded, at: int) -> int:
-        """Give what the end of an attempt costs: what it did in vain, and what was not safe."""
+        """Return what an attempt's end costs: what it did in vain, and what was not safe."""
         job, done = event.job, self.done.get(event.job, 0)
         since, stopped = self.since.pop(job, None), self.stopped.pop(job, None)
         if since is None:

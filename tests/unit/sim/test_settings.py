@@ -168,7 +168,7 @@ def test_lengths_of_time(text: str, ms: int) -> None:
 
 
 def complaint(*words: str) -> str | None:
-    """Give what is said to settings; None when they are taken."""
+    """Return what is said to settings; None when they are taken."""
     try:
         read_settings(words)
     except BadSetting as error:

@@ -190,7 +190,7 @@ def test_other_parts_of_a_heterogeneous_job_are_refused() -> None:
 
 
 def need(*lines: str) -> tuple[int, float, float, int]:
-    """Give tasks, CPUs, GPUs and memory in MiB."""
+    """Return tasks, CPUs, GPUs and memory in MiB."""
     job = spec(*lines)
     resources = job.roles[0].resources
     assert job.batch is not None

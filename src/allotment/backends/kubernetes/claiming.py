@@ -1,4 +1,4 @@
-"""Gives tasks their devices by name: one ResourceClaim each, made and allocated by us.
+"""Allocates devices by name to tasks: one ResourceClaim each, made by us.
 
 The API server does not look whether two claims have one device: the core plans that, and it is
 looked at here once more. A claim is made after its pod, which owns it, and allocated
@@ -35,7 +35,7 @@ class Claiming:
         return chosen_for(task, self._cluster, self._nodes)
 
     async def give(self, record: Launched) -> None:
-        """Give a task that is on no node its devices, if it has not got them. Raises
+        """Allocate the devices of a task on no node, if it has not got them. Raises
         BackendError where it cannot have them, EngineAway where that is not known."""
         if not record.devices or record.is_bound:
             return

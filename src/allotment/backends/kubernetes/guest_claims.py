@@ -1,4 +1,4 @@
-"""Gives pods that others made the devices of their claims: just those that were planned.
+"""Allocates the claims of pods that others made: just the devices that were planned.
 
 The claims are others' as well: they are only allocated, as kube-scheduler does it, and emptied
 where their pod is put on no node.
@@ -30,8 +30,8 @@ class GuestClaims:
         self._cluster = cluster
 
     async def give(self, client: Client, pod: Pod, node: str, devices: Sequence[str]) -> None:
-        """Give a pod on no node these devices of a node. `client` is for its namespace. Raises
-        BackendError where it cannot have them, EngineAway where that is not known."""
+        """Allocate these devices of a node to a pod on no node. `client` is for its namespace.
+        Raises BackendError where it cannot have them, EngineAway where that is not known."""
         self._cluster.devices.need()
         uid = pod.metadata.uid
         left = to_be_had(devices, node, self._cluster, lambda held: self._may_hold(held, uid))

@@ -258,7 +258,7 @@ class Guests:
             guest.is_bound = True
 
     async def _give(self, guest: Guest) -> None:
-        """Give a pod the devices of its claims, where it has any. Raises BackendError."""
+        """Allocate the devices of a pod's claims, where it has any. Raises BackendError."""
         is_mixed = guest.is_counted and any(self._cluster.inventory.nodes())
         if not (guest.devices or is_mixed):
             return

@@ -162,7 +162,7 @@ class Launching:
         return {task.key: why for tasks, why in found if why for task in tasks}
 
     async def _give(self, there: Mapping[TaskKey, Launched]) -> Refused:
-        """Give tasks their devices by name, where these have names; return the refused."""
+        """Allocate devices by name to tasks, where they have names; return the refused."""
         gives = [_or_refusal(self._claiming.give(record)) for record in there.values()]
         found = zip(there, await gather_all(gives), strict=True)
         return {key: why for key, why in found if why}

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -58,6 +58,7 @@ from allotment.service.data.view import (
     GrantNote,
     HandedFile,
 )
+from allotment.service.data.wishes import Wish
 from allotment.service.files import Found
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.host_workspace import HostFile
@@ -73,7 +74,6 @@ MOST_LISTED: Final = 4
 _PIECE: Final = 256 << 10
 """Bytes read at a time: of more at once the kernel takes longer to write each."""
 T = TypeVar("T")
-Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
 AGAIN: Final = "Put it again: what came whole is not sent twice."
 

@@ -10,7 +10,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
@@ -21,7 +21,7 @@ from allotment.model import commands as c
 from allotment.model.datasets import Dataset, DataVersion, JobCheckpoint
 from allotment.model.errors import BackendError, Rejected
 from allotment.model.events import Phase
-from allotment.model.ids import SYSTEM, Actor
+from allotment.model.ids import SYSTEM
 from allotment.model.quantity import Instant, Millis
 from allotment.rights import paths
 from allotment.rights.disk import is_too_full
@@ -29,6 +29,7 @@ from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.content.manifest import FileEntry
 from allotment.service.data.datasets import Datasets
+from allotment.service.data.wishes import Wish
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account, Folders
 from allotment.service.threads import Threads
@@ -38,7 +39,6 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
 
 class Restoring:

@@ -25,7 +25,7 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.datasets import DataKind, Dataset, JobCheckpoint
 from allotment.model.errors import BackendError, Code, Rejected
-from allotment.model.ids import SYSTEM, Actor, JobId
+from allotment.model.ids import SYSTEM, JobId
 from allotment.model.quantity import WallTime, show_bytes
 from allotment.rights import paths
 from allotment.rights.disk import is_too_full
@@ -42,6 +42,7 @@ from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.listing import COMPLETE, folder_of
 from allotment.service.data.objects.trouble import StoreTrouble
+from allotment.service.data.wishes import Wish
 from allotment.service.files import files_below
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account, Folders
@@ -60,7 +61,6 @@ MOST_SENT: Final = 5 << 30
 _PIECE: Final = 1 << 20
 _NO_DIGEST: Final = "0" * 64
 _PASSING: Final = {Code.UNAVAILABLE, Code.UNCERTAIN, Code.CONFLICT}
-Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
 
 class Saving:

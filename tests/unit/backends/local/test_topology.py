@@ -18,7 +18,7 @@ def machine(*types: str) -> Node:
 
 
 def cells(node: Node, *parts: tuple[int, list[set[int]]]) -> tuple[list[str], list[int]]:
-    """Give the chain of a machine whose devices share what is listed, closest first."""
+    """Return the chain of a machine whose devices share what is listed, closest first."""
 
     def distance(one: int, other: int) -> int:
         for level, groups in parts:

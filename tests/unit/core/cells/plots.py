@@ -76,7 +76,7 @@ def leaves_in(slots: tuple[Slot, ...]) -> set[int]:
 
 
 def common_level(leaves: set[int]) -> int:
-    """Give the level of the smallest cell that holds these leaves; 5 for none."""
+    """Return the level of the smallest cell that holds these leaves; 5 for none."""
     for level in range(5):
         if any(leaves <= leaves_of(cell) for cell in cells_at(level)):
             return level
@@ -84,7 +84,7 @@ def common_level(leaves: set[int]) -> int:
 
 
 def largest(free: set[int]) -> list[set[int]]:
-    """Give the largest cells all of whose leaves are free, by level: the obvious way."""
+    """Return the largest cells all of whose leaves are free, by level: the obvious way."""
     found: list[set[int]] = [set() for _ in SIZES]
     for level in range(4, -1, -1):
         for _, number in cells_at(level):
@@ -96,7 +96,7 @@ def largest(free: set[int]) -> list[set[int]]:
 
 
 def listed(space: Space) -> list[set[int]]:
-    """Give the free cells that a space lists, by level."""
+    """Return the free cells that a space lists, by level."""
     return [{n for bucket in at.values() for n in bucket} for at in space.buckets()]
 
 

@@ -41,7 +41,7 @@ def ended(world: World, job: JobId) -> None:
 
 
 def owned_at(world: World, job: JobId) -> list[Slot]:
-    """Say where a job runs that has a guaranteed place, with sound books."""
+    """Return where a job runs that has a guaranteed place, with sound books."""
     attempt = world.job(job).attempts[-1]
     assert attempt.entitlement is Entitlement.GUARANTEED
     cells = world.state.cluster.cells

@@ -21,7 +21,7 @@ write_csv(generate(default_model(), 2000, 42, 0.7, 64000), sys.stdout)
 
 
 def load_of(jobs: list[TraceJob], capacity_milli: int) -> float:
-    """Give what is in use from the first submission to the last, if nobody waits."""
+    """Return what is in use from the first submission to the last, if nobody waits."""
     first, last = jobs[0].submit_ms, jobs[-1].submit_ms
     used = sum(
         min(job.run_ms, last - job.submit_ms) * job.gpu_milli

@@ -239,7 +239,7 @@ def test_submissions_in_milliseconds_are_doubted(write: WriteTrace):
 
 
 def uneven(count: int) -> list[int]:
-    """Give seconds that nobody planned, over some minutes."""
+    """Return seconds that nobody planned, over some minutes."""
     return [7 * n + n * n % 11 for n in range(count)]
 
 

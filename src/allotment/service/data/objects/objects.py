@@ -6,7 +6,7 @@ before the first task that wants them, once for all jobs, with the key of the da
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,6 +34,7 @@ from allotment.service.data.objects.listing import files_of, listing_of
 from allotment.service.data.objects.signing import Key
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.store import PRESSED_S, UNUSED_S, DataStore
+from allotment.service.data.wishes import Wish
 from allotment.service.fair_queue import FairQueue
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account
@@ -48,7 +49,6 @@ EACH: Final = 2
 """Versions of one owner's datasets that are fetched at a time."""
 AT_ONCE: Final = 4
 T = TypeVar("T")
-Wish = Callable[[c.AnyCommand, Actor], Awaitable[object]]
 
 
 class Objects:
