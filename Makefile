@@ -29,7 +29,7 @@ format: setup ## Rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-nightly: setup ## At length: cells, races, kills of the service, mutants of the core
+nightly: setup ## At length: cells, races, kills of the service, frameworks, mutants of the core
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos.py tests/e2e/test_chaos_images.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
@@ -39,6 +39,7 @@ nightly: setup ## At length: cells, races, kills of the service, mutants of the 
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
 	@scripts/mlflow && $(BIN)/python -m pytest tests/integration/mlflow
+	@ALLOT_FRAMEWORKS=1 $(BIN)/python -m pytest -s $(LONG) tests/integration/service/test_framework_versions.py
 	@scripts/loops && $(BIN)/python -m pytest tests/integration/test_loops.py
 	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
