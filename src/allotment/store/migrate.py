@@ -1,10 +1,12 @@
 """Brings a database to the newest schema, whole or not at all.
 
-A look at one table says whether there is anything to do; Alembic, slow to load, is loaded
-only then.
+A look at one table says whether there is anything to do. A new database gets the tables of
+schema.py at once; Alembic, slow to load, is loaded only for an older one.
 """
 
+import contextlib
 import sqlite3
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
     import sqlalchemy as sa
 
 MIGRATIONS = Path(__file__).parent / "migrations"
+
+VERSIONS = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL, "
+    "CONSTRAINT alembic_version_pkc PRIMARY KEY (version_num))"
+)
+"""Alembic's own table, as it makes it."""
 
 
 def newest(migrations: Path = MIGRATIONS) -> str:
@@ -27,8 +35,11 @@ def upgrade(path: Path, migrations: Path = MIGRATIONS) -> None:
 
     Raises StoreError for a database that is not ours, or is of a newer Allotment.
     """
-    if revision(path, migrations) != newest(migrations):
-        _run(path, migrations)
+    found = revision(path, migrations)
+    if not found and migrations == MIGRATIONS:
+        _make(path)
+    elif found != newest(migrations):
+        migrate(path, migrations)
 
 
 def revision(path: Path, migrations: Path = MIGRATIONS) -> str:
@@ -66,21 +77,43 @@ def _revision(connection: sqlite3.Connection, path: Path) -> str:
     return row[0] if row else ""
 
 
-def _run(path: Path, migrations: Path) -> None:
-    import sqlalchemy as sa  # noqa: PLC0415 - loaded only to migrate
-    from alembic import command  # noqa: PLC0415
+def _make(path: Path) -> None:
+    """Make the tables of a new database as all migrations together would."""
+    from allotment.store.schema import METADATA, NOTES  # noqa: PLC0415 - it loads SQLAlchemy
+
+    with _transaction(path) as connection:
+        METADATA.create_all(connection)
+        connection.execute(
+            NOTES.insert(), [{"name": "marked", "value": 0}, {"name": "pruned", "value": 0}]
+        )
+        connection.exec_driver_sql(VERSIONS)
+        connection.exec_driver_sql("INSERT INTO alembic_version VALUES (?)", (newest(),))
+
+
+def migrate(path: Path, migrations: Path = MIGRATIONS) -> None:
+    """Run the migrations that a database, new or older, lacks."""
+    from alembic import command  # noqa: PLC0415 - loaded only to migrate
     from alembic.config import Config  # noqa: PLC0415
-    from sqlalchemy import event  # noqa: PLC0415
 
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    with _transaction(path) as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+@contextlib.contextmanager
+def _transaction(path: Path) -> "Generator[sa.Connection]":
+    """Connect for one transaction that holds all or nothing, also of tables."""
+    import sqlalchemy as sa  # noqa: PLC0415 - loaded only to write
+    from sqlalchemy import event  # noqa: PLC0415
+
     engine = sa.create_engine(sa.URL.create("sqlite", database=str(path)))
     event.listen(engine, "connect", _leave_transactions_to_us)
     event.listen(engine, "begin", _begin)
     try:
         with engine.begin() as connection:
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+            yield connection
     finally:
         engine.dispose()
 

@@ -1,4 +1,6 @@
-"""The tables, as SQLAlchemy Core knows them. Migrations in migrations/ make the same ones.
+"""The tables, as SQLAlchemy Core knows them and a new database gets them.
+
+Migrations in migrations/ make the same ones, with their columns in the same order.
 
 Every event has who acted, by name, number and groups, in columns of its own. `body` and
 `document` are the whole, encoded; the columns beside them are what is searched for.
@@ -44,8 +46,8 @@ SNAPSHOTS = Table(
     METADATA,
     Column("seq", KEY, primary_key=True, autoincrement=False),
     Column("data", LargeBinary, nullable=False),
-    Column("chain", BigInteger),
     Column("digest", BigInteger, nullable=False, server_default="0"),
+    Column("chain", BigInteger),
 )
 
 ARCHIVED_JOBS = Table(

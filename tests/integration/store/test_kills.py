@@ -20,16 +20,16 @@ from allotment.store.sqlite import FILE, SqliteStore
 from tests.integration.store import appender
 
 ROUNDS = 20
-MIGRATION_ROUNDS = 8
+MIGRATION_ROUNDS = 4
 LONGEST_S = 0.05
 """After a first sign of life, the child lives at most so long."""
 
 MAKE_LOGS = """
 import pathlib, sys
-from allotment.store.migrate import upgrade
+from allotment.store.migrate import {way} as make
 for number in range(10_000):
     print(number, flush=True)
-    upgrade(pathlib.Path(sys.argv[1]) / f"{number}.db")
+    make(pathlib.Path(sys.argv[1]) / f"{{number}}.db")
 """
 
 
@@ -95,9 +95,13 @@ def check(store: SqliteStore) -> None:
 
 
 @pytest.mark.parametrize("seed", range(MIGRATION_ROUNDS))
-def test_a_killed_migration_is_done_or_was_never_begun(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("way", ["migrate", "upgrade"])
+def test_a_killed_migration_is_done_or_was_never_begun(
+    tmp_path: Path, way: str, seed: int
+) -> None:
+    """Also where a new log gets its tables at once."""
     life_s = random.Random(seed).uniform(0.1, 0.4)
-    with a_child("-c", MAKE_LOGS, str(tmp_path)) as child:
+    with a_child("-c", MAKE_LOGS.format(way=way), str(tmp_path)) as child:
         numbers = acknowledged_until_killed(child, life_s)
     for number in (numbers[-1], numbers[-1] + 1):
         path = tmp_path / f"{number}.db"

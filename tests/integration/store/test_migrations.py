@@ -1,5 +1,6 @@
 """An older database is brought up whole or not at all; a newer one is refused."""
 
+import contextlib
 import shutil
 import sqlite3
 import subprocess
@@ -56,12 +57,32 @@ def tables(path: Path) -> set[str]:
     return names
 
 
-def test_migrations_make_the_tables_that_the_queries_know(log: Path) -> None:
-    engine = sa.create_engine(f"sqlite:///{log / FILE}")
+def test_migrations_make_the_tables_that_the_queries_know(tmp_path: Path) -> None:
+    migrate.migrate(tmp_path / FILE)
+    engine = sa.create_engine(f"sqlite:///{tmp_path / FILE}")
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, METADATA) == []
     engine.dispose()
+
+
+def test_a_new_log_has_what_migrations_make(tmp_path: Path) -> None:
+    """Its tables, their columns in the same order, its indexes, and what stands in them."""
+    upgrade(tmp_path / "new")
+    migrate.migrate(tmp_path / "migrated")
+    assert what_is_in(tmp_path / "new") == what_is_in(tmp_path / "migrated")
+
+
+def what_is_in(path: Path) -> dict[str, tuple[object, ...]]:
+    found: dict[str, tuple[object, ...]] = {}
+    with contextlib.closing(sqlite3.connect(path)) as log:
+        for name in tables(path):
+            columns = log.execute(f"PRAGMA table_info({name})").fetchall()
+            indexes = sorted(row[1:] for row in log.execute(f"PRAGMA index_list({name})"))
+            of_index = log.execute(f"PRAGMA index_info({name})").fetchall()
+            rows = sorted(log.execute(f"SELECT * FROM {name}")) if columns else []
+            found[name] = (columns, indexes, of_index, rows)
+    return found
 
 
 def test_the_number_of_an_event_is_the_row_itself(log: Path) -> None:
@@ -159,7 +180,10 @@ print(*sorted({{name.split(".")[0] for name in sys.modules}} & {{"sqlalchemy", "
         ("import allotment.store.codec, allotment.store.lock, allotment.store.migrate", ""),
         (
             "from allotment.store.sqlite import SqliteStore\n"
-            "SqliteStore.open(pathlib.Path(sys.argv[1])).close()",
+            "SqliteStore.open(pathlib.Path(sys.argv[1])).close()\n"
+            "new = pathlib.Path(sys.argv[1], 'new')\n"
+            "new.mkdir()\n"
+            "SqliteStore.open(new).close()",
             "sqlalchemy",
         ),
     ],
