@@ -52,7 +52,9 @@ class OnKubernetes(RealCluster):
 
     def pods_of(self, job: int) -> list[dict[str, Any]]:
         """Return the pods of a job that are there."""
-        return [pod for pod in self.kubernetes.pods() if f"-{job}-" in pod["metadata"]["name"]]
+        pods = self.kubernetes.pods()
+        # …-JOB-ATTEMPT-INDEX
+        return [pod for pod in pods if pod["metadata"]["name"].split("-")[-3:-2] == [str(job)]]
 
     def occupy(self, name: str, node: str, gpus: int) -> None:
         """Run a pod of somebody else on a node."""

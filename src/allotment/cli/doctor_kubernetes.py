@@ -1,7 +1,7 @@
 """What `allot doctor` looks at where jobs run as pods of a Kubernetes cluster."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ OLDEST, NEWEST = (1, 20), (1, 37)
 MOST_NAMED = 5
 MOST_MODES = 20
 DRA, COUNTED = "DRA, each by its name", "counted, and picked by the kubelet"
+VISIBLE = "visible, told to each pod by NVIDIA_VISIBLE_DEVICES"
+NO_PLUGIN = "While a pod of others has one of it, all devices of the node count as used."
 PLAIN = 'Make one with a plain selector, and label it `allotment.io/devices: "true"`.'
 PATIENCE_S = 20.0
 MANIFESTS = "`allot kubernetes manifests | kubectl apply -f -` gives the account all it needs."
@@ -76,6 +78,7 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
         NAMED,
         RIGHTS,
     )
+    from allotment.backends.kubernetes.visible import visible_in  # noqa: PLC0415 - only here
 
     found = [version_finding(await client.version(), server)]
     if await client.has_namespace() is False:
@@ -97,8 +100,9 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
         sees_devices = not any(right in missing and right.everywhere for right in NAMED)
         nodes = await client.nodes()
         inventory = await looked_at(client) if sees_devices else Inventory()
-        found += node_findings(nodes, inventory)
-        found += mode_findings(nodes, inventory)
+        is_visible = visible_in(setup.visible)
+        found += node_findings(nodes, inventory, is_visible)
+        found += mode_findings(nodes, inventory, is_visible)
     found.append(image_finding(setup.image))
     return found
 
@@ -154,7 +158,9 @@ def unseen_findings(missing: Sequence["Right"], namespaces: Sequence[str]) -> It
             yield Finding("rights", Level.BAD, text, MANIFESTS)
 
 
-def node_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterator[Finding]:
+def node_findings(
+    nodes: Sequence["KubeNode"], inventory: "Inventory", is_visible: Callable[[str], bool]
+) -> Iterator[Finding]:
     """Return the nodes that take no tasks, and why."""
     from allotment.backends.kubernetes.discover import (  # noqa: PLC0415 - only here
         nodes_of,
@@ -162,7 +168,7 @@ def node_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterat
     )
 
     there = {node.metadata.name: node for node in nodes}
-    ours = nodes_of(nodes, inventory.on)
+    ours = nodes_of(nodes, inventory.on, is_visible)
     gpus = sum(len(node.devices) for node in ours)
     yield Finding("nodes", Level.OK, f"{count(len(ours), 'node')}, {count(gpus, 'GPU')}")
     closed = {node.name: report_of(node, there[node.name]).closed for node in ours}
@@ -173,7 +179,9 @@ def node_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterat
         yield Finding("nodes", Level.WARN, text, "`kubectl describe node` says more.")
 
 
-def mode_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterator[Finding]:
+def mode_findings(
+    nodes: Sequence["KubeNode"], inventory: "Inventory", is_visible: Callable[[str], bool]
+) -> Iterator[Finding]:
     """Return in which mode the devices of each node are, and what of them is not used."""
     from allotment.backends.kubernetes.discover import (  # noqa: PLC0415 - only here
         device_of,
@@ -181,11 +189,13 @@ def mode_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterat
     )
 
     there = {node.metadata.name: node for node in nodes}
-    modes: dict[str, list[str]] = {DRA: [], COUNTED: []}
-    for node in nodes_of(nodes, inventory.on):
+    modes: dict[str, list[str]] = {DRA: [], VISIBLE: [], COUNTED: []}
+    for node in nodes_of(nodes, inventory.on, is_visible):
         if named := inventory.on(node.name):
             kinds = ", ".join(sorted({each.of for each in named}))
             modes[DRA].append(f"{node.name} ({len(named)} of {kinds})")
+        elif is_visible(node.name):
+            modes[VISIBLE].append(f"{node.name} ({len(node.devices) or 'as `nodes` lists'})")
         elif node.devices:
             resource, number = device_of(there[node.name])
             modes[COUNTED].append(f"{node.name} ({number} of {resource})")
@@ -194,7 +204,19 @@ def mode_findings(nodes: Sequence["KubeNode"], inventory: "Inventory") -> Iterat
             more = len(which) - MOST_MODES
             rest = f" and {more} more" if more > 0 else ""
             yield Finding("devices", Level.OK, f"{mode}: {', '.join(which[:MOST_MODES])}{rest}")
+    yield from _twice_findings([there[name] for name in sorted(there) if is_visible(name)])
     yield from _unused_findings(inventory)
+
+
+def _twice_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:
+    """Return nodes whose devices a kubelet gives away beside us."""
+    from allotment.backends.kubernetes.discover import device_of  # noqa: PLC0415 - only here
+
+    named = [f"{node.metadata.name} ({each})" for node in nodes if (each := device_of(node)[0])]
+    if named:
+        more = f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else ""
+        text = f"a device plugin gives the same devices away: {', '.join(named[:MOST_NAMED])}"
+        yield Finding("devices", Level.WARN, f"{text}{more}", NO_PLUGIN)
 
 
 def _unused_findings(inventory: "Inventory") -> Iterator[Finding]:

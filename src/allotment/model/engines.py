@@ -94,6 +94,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """By which names, besides `allotment`, pods of `namespaces` may call their scheduler."""
     fence_after_ms: Millis = Millis(0)
     """For how long a task goes on that hears nothing of the service; 0: for ever."""
+    visible: tuple[str, ...] = ()
+    """Nodes whose pods are told their devices by their environment; `*` may stand in a name."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

@@ -40,6 +40,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             tuple(sorted((tenant, qos) for tenant, qos in engine.qos.items() if tenant != ALL)),
             tuple(engine.schedulers),
             engine.fence_after,
+            tuple(engine.visible),
         )
         for name, engine in shape.engines.items()
     )

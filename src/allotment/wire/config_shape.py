@@ -251,6 +251,8 @@ Claimants = Annotated[
 
 Schedulers = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_length=100)]
 """Names of schedulers: one, or several."""
+Patterns = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_length=1000)]
+"""Names of nodes, in which `*` may stand: one, or several."""
 
 
 ALL = ""
@@ -288,6 +290,7 @@ class EngineShape(Shape):
     fence_after: Duration = Field(default=Millis(0), examples=["15min"])
     namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
     schedulers: Schedulers = Field(default=[], examples=["hivedscheduler"])
+    visible: Patterns = Field(default=[], examples=["[dgx-*, n1]"])
 
     @model_validator(mode="after")
     def _absolute(self) -> "EngineShape":
@@ -349,7 +352,7 @@ OF_SLURM = {
 """Which engines have some keys."""
 OF_KUBERNETES = (
     "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "fence_after",
-    "namespaces", "schedulers",
+    "namespaces", "schedulers", "visible",
 )  # fmt: skip
 
 

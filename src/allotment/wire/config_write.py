@@ -78,6 +78,7 @@ def _engines(config: Config) -> Written:
             **_after("fence_after", engine.fence_after_ms),
             **_namespaces(engine),
             **({"schedulers": list(engine.schedulers)} if engine.schedulers else {}),
+            **({"visible": list(engine.visible)} if engine.visible else {}),
         }
         for engine in config.engines
     }

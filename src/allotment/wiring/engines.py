@@ -94,18 +94,27 @@ class Engines(msgspec.Struct, frozen=True):
     def _equipped(self, config: Config) -> Config:
         """Return a configuration whose nodes know what their engines cannot do."""
         lacks = {setup.name: lacks_of(abilities_of(setup)) for setup in self.setups}
-        named = {s.name for s in self.setups if s.type is EngineType.KUBERNETES}
+        pins = {
+            setup.name: kubernetes.pins_on(setup)
+            for setup in self.setups
+            if setup.type is EngineType.KUBERNETES
+        }
         nodes = tuple(
             msgspec.structs.replace(node, lacks=lacks[node.engine]) for node in config.nodes
         )
-        nodes = tuple(_pinning(node) if node.engine in named else node for node in nodes)
+        nodes = tuple(
+            _pinning(node) if node.engine in pins and pins[node.engine](node) else node
+            for node in nodes
+        )
         return msgspec.structs.replace(config, nodes=nodes)
 
     def _problems(self, config: Config) -> Iterator[Problem]:
         for setup in self.setups:
             if found := self.found.get(setup.name):
                 mine = [node for node in config.nodes if node.engine == setup.name]
-                where = kubernetes if setup.type is EngineType.KUBERNETES else slurm
+                where = slurm
+                if setup.type is EngineType.KUBERNETES:
+                    where, mine = kubernetes, kubernetes.counted(setup, mine)
                 yield from slurm.problems_of(mine, found, where.SYSTEM)
         if all(Ability.SUSPENDS in node.lacks for node in config.nodes):
             for tenant in config.tenants:
@@ -209,12 +218,7 @@ class Engines(msgspec.Struct, frozen=True):
 
 
 def _pinning(node: Node) -> Node:
-    """Return a node of a Kubernetes cluster: where its devices have names, a task gets the very
-    ones that were chosen."""
-    from allotment.backends.kubernetes.named import has_names  # noqa: PLC0415
-
-    if not has_names(node):
-        return node
+    """Return a node of whose devices a task gets the very ones that were chosen."""
     lacks = tuple(each for each in node.lacks if each is not Ability.PINS)
     return msgspec.structs.replace(node, lacks=lacks)
 

@@ -1,8 +1,10 @@
 """A Kubernetes cluster: its nodes, and how a service comes to know of it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
 
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
@@ -83,13 +85,14 @@ async def _found(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     from allotment.backends.kubernetes.discover import nodes_of  # noqa: PLC0415
     from allotment.backends.kubernetes.inventory import looked_at  # noqa: PLC0415
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
+    from allotment.backends.kubernetes.visible import visible_in  # noqa: PLC0415
 
     access = access_of(found_file(setup.kubeconfig), setup.context)
     client = Client(access, setup.namespace or access.namespace, Contact("Kubernetes", "pods"))
     try:
         async with asyncio.timeout(FIRST_S if is_first else AGAIN_S):
             named = await looked_at(client)
-            return nodes_of(await client.nodes(), named.on)
+            return nodes_of(await client.nodes(), named.on, visible_in(setup.visible))
     except TimeoutError:
         raise EngineAway("no answer in time") from None
     finally:
@@ -101,6 +104,28 @@ def as_known(found: Sequence[Node], before: Sequence[Node]) -> tuple[Node, ...]:
     from allotment.backends.kubernetes.discover import as_known as placed  # noqa: PLC0415
 
     return placed(found, before)
+
+
+def pins_on(setup: EngineSetup) -> Callable[[Node], bool]:
+    """Return of which nodes tasks get the very devices that were chosen: those whose devices
+    have names, and those where pods are told."""
+    from allotment.backends.kubernetes.named import has_names  # noqa: PLC0415
+    from allotment.backends.kubernetes.visible import visible_in  # noqa: PLC0415
+
+    is_visible = visible_in(setup.visible)
+    return lambda node: has_names(node) or is_visible(node.name)
+
+
+def counted(setup: EngineSetup, nodes: Sequence[Node]) -> list[Node]:
+    """Return nodes as Kubernetes may know them: of devices that pods are told it need not know
+    any."""
+    from allotment.backends.kubernetes.visible import visible_in  # noqa: PLC0415
+
+    is_visible = visible_in(setup.visible)
+    return [
+        msgspec.structs.replace(node, devices=()) if is_visible(node.name) else node
+        for node in nodes
+    ]
 
 
 def described(kubeconfig: str) -> tuple[tuple[Node, ...], Topology]:

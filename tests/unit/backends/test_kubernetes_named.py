@@ -20,6 +20,7 @@ from allotment.backends.kubernetes.inventory import Inventory
 from allotment.backends.kubernetes.named import NodesByName, has_names
 from allotment.backends.kubernetes.objects import KubeNode, read
 from allotment.backends.kubernetes.usage import Use
+from allotment.backends.kubernetes.visible import nowhere
 from allotment.cli.doctor_kubernetes import mode_findings
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
@@ -176,7 +177,7 @@ def test_a_class_that_is_not_understood_is_not_used_and_said_so() -> None:
     inventory = an_inventory(a_slice("n1", a_device("gpu-0")), classes=(odd,))
     assert ids(inventory) == []
     assert "gpu.nvidia.com" in inventory.unread
-    (finding,) = mode_findings([a_node()], inventory)
+    (finding,) = mode_findings([a_node()], inventory, nowhere)
     assert "DeviceClass gpu.nvidia.com is not used" in finding.text
 
 
@@ -268,7 +269,7 @@ def test_a_device_that_is_tainted_or_held_by_a_claim_of_others_is_not_to_be_had(
     others = others_of(node, a_node(), Use(), inventory.on("n1"), held.__contains__)
     assert others.indexes == (0, 3)
     assert others.total.gpu_milli == 2000
-    found = list(mode_findings([a_node()], inventory))
+    found = list(mode_findings([a_node()], inventory, nowhere))
     assert [each.level for each in found] == ["ok", "warn"]
     assert found[0].text == "DRA, each by its name: n1 (4 of gpu.nvidia.com)"
     assert "gpu-0 is given to nobody: it is tainted broken=yes:NoExecute" in found[1].text
@@ -302,7 +303,7 @@ def test_the_mode_of_each_node_is_told() -> None:
     status = a_node(gpus=4).status
     nodes = [a_node(), msgspec.structs.replace(other, status=status)]
     inventory = an_inventory(a_slice("n1", a_device("gpu-0")))
-    assert [each.text for each in mode_findings(nodes, inventory)] == [
+    assert [each.text for each in mode_findings(nodes, inventory, nowhere)] == [
         "DRA, each by its name: n1 (1 of gpu.nvidia.com)",
         "counted, and picked by the kubelet: n2 (4 of nvidia.com/gpu)",
     ]

@@ -76,14 +76,14 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     text = (
         "engines: {k: {type: kubernetes, kubeconfig: /k, namespace: n, image: 'a/b:1', "
         "volumes: {/shared: data, /scratch: host}, force_after: 30min, fence_after: 15min, "
-        "namespaces: {team: vision}, schedulers: hivedscheduler}}\n"
+        "namespaces: {team: vision}, schedulers: hivedscheduler, visible: dgx-*}}\n"
     )
     (setup,) = engines_in((text + TENANTS).encode(), source="c")
     assert setup == EngineSetup(
         "k", EngineType.KUBERNETES, kubeconfig="/k", namespace="n", image="a/b:1",
         volumes=(("/scratch", "host"), ("/shared", "data")), force_after_ms=Millis(1_800_000),
         namespaces=(("team", ("vision",)),), schedulers=("hivedscheduler",),
-        fence_after_ms=Millis(900_000),
+        fence_after_ms=Millis(900_000), visible=("dgx-*",),
     )  # fmt: skip
     found = {"k": FOUND["gpus"]}
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)

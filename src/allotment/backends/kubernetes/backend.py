@@ -34,6 +34,7 @@ from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.stopping import Stopping
 from allotment.backends.kubernetes.tasks import Tasks
+from allotment.backends.kubernetes.visible import visible_in
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup
 from allotment.model.errors import BackendError
@@ -109,9 +110,10 @@ class KubernetesBackend:
         self._cluster = cluster = Cluster(
             client, prefix, self._on_pod, self._news.set, self._on_foreign, self._on_list
         )
-        site = Site(setup, prefix, client, self._contact, cluster, self._nodes)
+        is_visible = visible_in(setup.visible)
+        site = Site(setup, prefix, client, self._contact, cluster, self._nodes, is_visible)
         self._silent = silent = SilentNodes(cluster, self._contact, setup.force_after_ms)
-        self._node_news = NodeNews(cluster, silent, self._nodes, sink)
+        self._node_news = NodeNews(cluster, silent, self._nodes, sink, is_visible)
         self._beats = beats = Beats(client, f"{prefix}-beat")
         self._fence = fence = Fence(beats, tasks, silent, setup.fence_after_ms)
         self._ends = ends = Ends(client, records, tasks, sink)

@@ -17,6 +17,7 @@ from allotment.backends.kubernetes.inventory import Held, Inventory, Keeping
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.request import SERVICE
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
+from allotment.backends.kubernetes.visible import picked_in
 from allotment.backends.kubernetes.watch import Watch
 from allotment.model.errors import EngineAway
 
@@ -33,6 +34,8 @@ class Others(msgspec.Struct, frozen=True, gc=False):
 
     node: str
     use: Use
+    picked: tuple[str, ...] = ()
+    """The devices that it was told it has."""
 
 
 class News(msgspec.Struct):
@@ -142,6 +145,11 @@ class Cluster:
         uids = self._by_node.get(node)
         return total(self._others[uid].use for uid in uids) if uids else NOTHING
 
+    def picked_on(self, node: str) -> frozenset[str]:
+        """Return the devices that pods of others on a node were told they have."""
+        uids = self._by_node.get(node, ())
+        return frozenset(each for uid in uids for each in self._others[uid].picked)
+
     # ── pods ────────────────────────────────────────────────────────────────────────────
 
     def _is_ours(self, pod: Pod) -> bool:
@@ -181,10 +189,11 @@ class Cluster:
             self.news.use.add(before.node)
         node = pod.spec.node_name or ""
         use = use_of(pod) if node else NOTHING
+        picked = () if not node or pod.is_over else picked_in(pod.metadata.annotations)
         is_foreign = pod.metadata.namespace != self._namespace  # in ours, none is for us
         is_task = is_foreign and self._on_foreign(pod, is_gone)
-        if not is_gone and node and use != NOTHING and not is_task:
-            self._others[uid] = Others(node, use)
+        if not is_gone and node and (use != NOTHING or picked) and not is_task:
+            self._others[uid] = Others(node, use, picked)
             self._by_node.setdefault(node, set()).add(uid)
             self.news.use.add(node)
         elif before is None:

@@ -1,6 +1,6 @@
 """What Kubernetes says of its nodes → nodes of ours, and whether they take work. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -17,6 +17,8 @@ from allotment.backends.kubernetes.named import (
 )
 from allotment.backends.kubernetes.objects import KubeNode, Taint, Words, milli, whole
 from allotment.backends.kubernetes.usage import DEVICES, Use
+from allotment.backends.kubernetes.visible import COUNT, IsVisible, nowhere
+from allotment.backends.kubernetes.visible import taken as told_to_others
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.others import NOBODY, Others
@@ -46,14 +48,24 @@ def device_of(found: KubeNode) -> tuple[str, int]:
     return "", 0
 
 
-def nodes_of(found: Sequence[KubeNode], named_on: NamedOn = nothing_on) -> tuple[Node, ...]:
+def told_count(found: KubeNode) -> int:
+    """Return how many devices a node has whose pods are told theirs: as its labels say, else as
+    a device plugin offers them."""
+    labels = found.metadata.labels or {}
+    return min(whole(labels.get(COUNT, 0)), MOST_DEVICES) or device_of(found)[1]
+
+
+def nodes_of(
+    found: Sequence[KubeNode], named_on: NamedOn = nothing_on, is_visible: IsVisible = nowhere
+) -> tuple[Node, ...]:
     """Return the nodes that may run tasks, by name: all but those of the control plane. Where
     devices have names, these are a node's."""
     mine = sorted(
         (node for node in found if not _is_control(node)), key=lambda node: node.metadata.name
     )
     return tuple(
-        _node(place, node, named_on(node.metadata.name)) for place, node in enumerate(mine)
+        _node(place, node, named_on(node.metadata.name), is_visible(node.metadata.name))
+        for place, node in enumerate(mine)
     )
 
 
@@ -61,9 +73,9 @@ def _is_control(found: KubeNode) -> bool:
     return any(taint.key in CONTROL for taint in found.spec.taints or ())
 
 
-def _node(place: int, found: KubeNode, named: Sequence[NamedDevice]) -> Node:
+def _node(place: int, found: KubeNode, named: Sequence[NamedDevice], is_visible: bool) -> Node:
     there, labels = found.status.allocatable or {}, found.metadata.labels or {}
-    _, count = device_of(found)
+    count = told_count(found) if is_visible else device_of(found)[1]
     kind = next((_word(labels[name]) for name in TYPES if labels.get(name)), UNTYPED)
     memory = whole(labels.get(MEMORY, 0)) * MIB
     return Node(
@@ -95,7 +107,7 @@ def telling(found: KubeNode) -> Words:
     return {
         name: value
         for name, value in labels.items()
-        if name in TYPES or name == MEMORY or name.startswith(PLACE)
+        if name in TYPES or name in (MEMORY, COUNT) or name.startswith(PLACE)
     }
 
 
@@ -176,7 +188,10 @@ def tolerated(taint: Taint) -> bool:
 
 
 def joined(
-    known: Sequence[Node], found: Sequence[KubeNode], named_on: NamedOn = nothing_on
+    known: Sequence[Node],
+    found: Sequence[KubeNode],
+    named_on: NamedOn = nothing_on,
+    is_visible: IsVisible = nowhere,
 ) -> tuple[Node, ...]:
     """Return the nodes there are, as they come into force.
 
@@ -188,7 +203,7 @@ def joined(
         {each.metadata.name: each for each in found},
     )
     mine: list[Node] = []
-    for node in nodes_of(found, named_on):
+    for node in nodes_of(found, named_on, is_visible):
         old, is_closed = before.get(node.name), _closed(there[node.name]) != ""
         if old is None and not is_closed:
             mine.append(node)
@@ -223,15 +238,19 @@ def others_of(
     use: Use,
     named: Sequence[NamedDevice] = (),
     is_held: Callable[[str], bool] = lambda device: False,
+    picked: Collection[str] | None = None,
 ) -> Others:
     """Return what of a node is not ours to use: what pods of others ask for, and devices that
     it had and does not offer any more. Of devices with names it is known which: those that
-    claims of others hold, as `is_held` says."""
+    claims of others hold, as `is_held` says. So it is where pods are told their devices:
+    `picked` are those of others, None on nodes where they are not told."""
     _, there = device_of(found)
     known: tuple[int, ...] = ()
     if has_names(node):
         known = taken(node, named, is_held)
         count = min(use.devices, there, len(node.devices) - len(known))
+    elif picked is not None:
+        known, count = told_to_others(node, use.devices, picked), 0
     else:
         count = min(use.devices + max(0, len(node.devices) - there), len(node.devices))
     kind = node.devices[0].type if node.devices else ""

@@ -20,11 +20,13 @@ from allotment.backends.kubernetes.guest_claims import GuestClaims
 from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, lost, was_deleted
 from allotment.backends.kubernetes.named import NodesByName
 from allotment.backends.kubernetes.objects import Pod
-from allotment.backends.kubernetes.request import binding_of, deletion_of
+from allotment.backends.kubernetes.request import NO_NOTES, binding_of, deletion_of
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.status import may_run
 from allotment.backends.kubernetes.telling import Word, disruption_of, event_of
+from allotment.backends.kubernetes.usage import use_of
+from allotment.backends.kubernetes.visible import notes_of, value_of
 from allotment.backends.together import gather_all
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.errors import BackendError, EngineAway
@@ -49,6 +51,10 @@ NAMED = (
     "node {} gives its devices by name (DRA), and the pod asks for a number of them: it runs "
     "on nodes with a device plugin only"
 )
+TOLD = (
+    "pods on node {} are told their devices, as those of HiveD are; the pod asks for a number "
+    "of them, or by resourceClaims"
+)
 COUNTED = "node {} gives its devices by number, and the pod asks for them by resourceClaims"
 
 
@@ -61,6 +67,8 @@ class Guest(msgspec.Struct):
     """Whether its job is of several pods."""
     devices: tuple[str, ...] = ()
     """By name those that were chosen for it, where those of its node have names."""
+    visible: str | None = None
+    """Those that it is told it has; None where it is not told."""
     is_counted: bool = False
     """Whether it was to have a number of devices of its node."""
     node: str = ""
@@ -92,7 +100,7 @@ class Guests:
         let_go: Callable[[str], None],
     ) -> None:
         self._client, self._cluster = site.client, site.cluster
-        self._nodes = NodesByName(site.nodes)
+        self._nodes, self._is_visible = NodesByName(site.nodes), site.is_visible
         self._claims = GuestClaims(site.cluster)
         self._loose: dict[str, Guest] = {}
         """By uid: pods on no node that may have devices."""
@@ -223,6 +231,9 @@ class Guests:
             raise
         except BackendError as error:
             return str(error)
+        node = self._nodes.find(task.binding.node)
+        if node is not None and self._is_told(node.name):
+            guest.visible = value_of(node, task.binding.devices)
         guest.is_counted = bool(task.binding.devices) and not guest.devices
         if not gang.at_barrier:
             await self._bind(guest)
@@ -248,7 +259,8 @@ class Guests:
             return
         try:
             await self._give(guest)
-            await client.bind(name, binding_of(name, guest.pod.uid, guest.node))
+            notes = NO_NOTES if guest.visible is None else notes_of(guest.visible)
+            await client.bind(name, binding_of(name, guest.pod.uid, guest.node, notes))
         except EngineAway:
             raise
         except BackendError as error:
@@ -260,12 +272,14 @@ class Guests:
     async def _give(self, guest: Guest) -> None:
         """Allocate the devices of a pod's claims, where it has any. Raises BackendError."""
         is_mixed = guest.is_counted and any(self._cluster.inventory.nodes())
-        if not (guest.devices or is_mixed):
+        if not (guest.devices or guest.visible or is_mixed):
             return
         client, name = self._at(guest)
         pod = await client.pod(name)
         if pod is None or pod.metadata.uid != guest.pod.uid or pod.spec.node_name:
             return  # what it is bound to says the rest
+        if guest.visible and (pod.spec.resource_claims or use_of(pod).devices):
+            raise BackendError(TOLD.format(guest.node))
         has_names = bool(guest.devices or self._cluster.inventory.on(guest.node))
         if bool(pod.spec.resource_claims) is not has_names:
             raise BackendError((NAMED if has_names else COUNTED).format(guest.node))
@@ -407,6 +421,10 @@ class Guests:
             silent = lost(f"node {guest.node} was silent for longer than `force_after`")
             self._end(guest, *(told if guest.is_stopped else silent))
 
+    def _is_told(self, node: str) -> bool:
+        """Whether pods on a node are told their devices, which have no names there."""
+        return self._is_visible(node) and not self._cluster.inventory.on(node)
+
     def types_of(self) -> dict[str, tuple[str, ...]]:
         """Return the types of devices by their resource, where nodes have more than one."""
         if self._types_at != self._cluster.version:
@@ -415,14 +433,18 @@ class Guests:
 
     def _types_now(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, dict[str, None]] = {}
+        is_mixed = any(self._cluster.inventory.nodes())
         for node in self._cluster.nodes.values():
             name, _ = device_of(node)
             if self._cluster.inventory.on(node.metadata.name):
+                continue
+            if self._is_visible(node.metadata.name):
+                is_mixed = True
                 continue
             labels = node.metadata.labels or {}
             kind = next((type_of(labels[each]) for each in TYPES if labels.get(each)), "gpu")
             if name:
                 found.setdefault(name, {})[kind] = None
-        # Devices with names are of no such resource.
-        is_mixed = len(found) > 1 or any(self._cluster.inventory.nodes())
+        # Devices with names, and those that pods are told, are of no such resource.
+        is_mixed = is_mixed or len(found) > 1
         return {name: tuple(kinds) for name, kinds in found.items()} if is_mixed else {}

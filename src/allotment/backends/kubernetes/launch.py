@@ -15,6 +15,7 @@ from allotment.backends.kubernetes.client import Denied
 from allotment.backends.kubernetes.discover import device_of
 from allotment.backends.kubernetes.ends import end_report
 from allotment.backends.kubernetes.hearing import Hearing
+from allotment.backends.kubernetes.named import NodesByName, has_names
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import (
@@ -31,6 +32,7 @@ from allotment.backends.kubernetes.request import (
 )
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.tasks import Tasks
+from allotment.backends.kubernetes.visible import value_of
 from allotment.backends.together import gather_all
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.errors import BackendError, EngineAway
@@ -73,6 +75,7 @@ class Launching:
         self._tasks, self._beats = tasks, beats
         self._hearing, self._bindings, self._sink = hearing, bindings, sink
         self._claiming = Claiming(site, tasks)
+        self._is_visible, self._nodes = site.is_visible, NodesByName(site.nodes)
 
     async def launch(self, gang: GangLaunch) -> Refused:
         """Make a gang's pods, then the Secrets that they share and the claims of their devices,
@@ -226,7 +229,7 @@ class Launching:
             self._prefix, gang.image or self._setup.image,
             device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
             self._beats.name, record.fence_ms // 1000, record.is_held, record.keep_s,
-            has_names=bool(record.devices),
+            has_names=bool(record.devices), visible=self._visible_to(task),
         )  # fmt: skip
         names = Names(record.name, record.token, record.secret)
         document = pod_of(gang, task, names, place)
@@ -247,6 +250,13 @@ class Launching:
             await self._tasks.keep(task.key, record)
             self._tasks.note_placed(task.key)
         return record
+
+    def _visible_to(self, task: TaskLaunch) -> str | None:
+        """Return which devices a task is told that it has; None where it is not told."""
+        node = self._nodes.find(task.binding.node)
+        if node is None or has_names(node) or not self._is_visible(node.name):
+            return None
+        return value_of(node, task.binding.devices)
 
     async def _made_at_once(self, key: TaskKey, document: Mapping[str, Any]) -> Pod | None:
         """Make a pod on its node; None where only a scheduler may say where pods are."""

@@ -6,6 +6,7 @@ from allotment.backends.kubernetes.cluster import Cluster, News
 from allotment.backends.kubernetes.discover import is_silent, joined, others_of, report_of
 from allotment.backends.kubernetes.objects import KubeNode
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
+from allotment.backends.kubernetes.visible import IsVisible
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.others import Others
@@ -25,8 +26,9 @@ class NodeNews:
         silent: SilentNodes,
         nodes: Callable[[], Sequence[Node]],
         sink: Callable[[Report], None],
+        is_visible: IsVisible,
     ) -> None:
-        self._cluster, self._silent = cluster, silent
+        self._cluster, self._silent, self._is_visible = cluster, silent, is_visible
         self._nodes, self._sink = nodes, sink
         self.found: tuple[Node, ...] = ()
         self._told: dict[At, NodeReport] = {}
@@ -50,7 +52,8 @@ class NodeNews:
         news, cluster.news = cluster.news, News()
         is_anew = nodes != self._looked_at
         if news.nodes or is_anew:
-            found = joined(nodes, list(cluster.nodes.values()), cluster.inventory.on)
+            there = list(cluster.nodes.values())
+            found = joined(nodes, there, cluster.inventory.on, self._is_visible)
             if found != self.found:
                 self.found = found
         if is_anew:
@@ -87,6 +90,7 @@ class NodeNews:
             cluster.others_on(node.name),
             cluster.inventory.on(node.name),
             cluster.is_of_others,
+            cluster.picked_on(node.name) if self._is_visible(node.name) else None,
         )
         if self._told_others.get((node.id, node.name)) != others:
             self._told_others[node.id, node.name] = others

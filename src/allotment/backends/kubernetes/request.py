@@ -9,6 +9,7 @@ import msgspec
 
 from allotment.backends.kubernetes import runner
 from allotment.backends.kubernetes.usage import DEVICES
+from allotment.backends.kubernetes.visible import NONE, NOTE, VARIABLE
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import DEVICE
 from allotment.service.ports import GangLaunch, TaskLaunch
@@ -25,13 +26,13 @@ CONTAINER = "task"
 CLAIM = "devices"
 """What a pod calls its claim."""
 VISIBLE = frozenset(
-    {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
-     "HIP_VISIBLE_DEVICES"}
-)  # fmt: skip
-"""Which devices a task has the kubelet says, which picks them."""
+    {"CUDA_VISIBLE_DEVICES", VARIABLE, "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}
+)
+"""Which devices a task has the kubelet says, which picks them; or we do, never its job."""
 OF_IMAGE = frozenset({"PATH", "HOME", "SHELL", "LANG"})
 """Variables that speak of a machine's software: where the job does not name them, the image
 does, or its runtime."""
+NO_NOTES: Mapping[str, str] = {}
 FROM_HOST = "host"
 """Of a volume: the node's own folder of that path, such as one on a shared disk."""
 
@@ -143,6 +144,8 @@ class Place(msgspec.Struct, frozen=True):
     """For how long it is kept where its task fails."""
     has_names: bool = False
     """Whether its devices have names: it gets them by a claim of its own name."""
+    visible: str | None = None
+    """Which devices its container runtime gives it, '' for none; None: its kubelet picks."""
 
 
 class Names(NamedTuple):
@@ -173,15 +176,13 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
         mounts += runner.mounts()
         places += runner.volumes(place.beats)
     devices = len(task.binding.devices) or ceil(task.resources.gpu_milli / DEVICE)
-    # Devices with names come by CDI: an image that says `all` would get all by other ways.
-    is_told = devices and not place.has_names
-    unseen = [] if is_told else [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    told = _devices_told(place, devices)
     container: dict[str, Any] = {
         "name": CONTAINER,
         "image": place.image,
         **({"command": [_escaped(word) for word in argv]} if argv else {}),
         **({"envFrom": hidden} if hidden else {}),
-        "env": [*env, *unseen],
+        "env": [*env, *told],
         "workingDir": gang.workdir,
         "resources": _resources(task, place, devices),
         "securityContext": {
@@ -191,6 +192,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
         "volumeMounts": mounts,
         **({"lifecycle": {"preStop": runner.TELL_ALL}} if place.keep_s else {}),
     }
+    is_counted = not place.has_names and place.visible is None
     claimed = {"name": CLAIM, "resourceClaimName": names.pod}
     return {
         "apiVersion": "v1",
@@ -203,6 +205,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
                 TASK: _label(task.name),
                 LAUNCH: names.token,
             },
+            **({"annotations": {NOTE: place.visible}} if place.visible else {}),
         },
         "spec": {
             "schedulerName": SCHEDULER,
@@ -222,7 +225,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
                 {"key": "node.kubernetes.io/not-ready", "operator": "Exists"},
                 *(
                     {"key": key, "operator": "Exists"}
-                    for key in (*(DEVICES if place.has_names else (place.device,)), SCHEDULER)
+                    for key in (*((place.device,) if is_counted else DEVICES), SCHEDULER)
                     if key
                 ),
             ],
@@ -233,12 +236,14 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
     }
 
 
-def binding_of(name: str, uid: str, node: str) -> dict[str, Any]:
-    """Return what puts a pod on a node, once."""
+def binding_of(
+    name: str, uid: str, node: str, notes: Mapping[str, str] = NO_NOTES
+) -> dict[str, Any]:
+    """Return what puts a pod on a node, once, and writes annotations of ours over its own."""
     return {
         "apiVersion": "v1",
         "kind": "Binding",
-        "metadata": {"name": name, "uid": uid},
+        "metadata": {"name": name, "uid": uid, **({"annotations": notes} if notes else {})},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
 
@@ -268,8 +273,20 @@ def eviction_of(version: str, name: str, uid: str, grace_s: int) -> dict[str, An
     }
 
 
+def _devices_told(place: Place, devices: int) -> list[dict[str, str]]:
+    """Return the variable by which a container runtime gives devices, where it is ours to say:
+    an image may say `all`."""
+    if place.visible:
+        return [{"name": VARIABLE, "value": place.visible}]
+    # Devices with names come by CDI.
+    if devices and not place.has_names and place.visible is None:
+        return []  # its kubelet says it
+    return [{"name": VARIABLE, "value": NONE}]
+
+
 def _resources(task: TaskLaunch, place: Place, devices: int) -> dict[str, Any]:
-    need, device = task.resources, "" if place.has_names else place.device
+    is_counted = not place.has_names and place.visible is None
+    need, device = task.resources, place.device if is_counted else ""
     amounts = {
         **({"cpu": f"{need.cpu_milli}m"} if need.cpu_milli else {}),
         **({"memory": str(need.memory)} if need.memory else {}),

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.visible import IsVisible, nowhere
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
 
@@ -21,3 +22,5 @@ class Site(NamedTuple):
     cluster: Cluster
     nodes: Callable[[], Sequence[Node]]
     """Those in force."""
+    is_visible: IsVisible = nowhere
+    """Of which nodes pods are told their devices, where these have no names."""
