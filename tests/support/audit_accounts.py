@@ -10,6 +10,7 @@ import msgspec
 from allotment.core.request import lease_part, needs_of, shape_of, sized
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.engine.suspending import kept_by
 from allotment.model.ledger import Slot
 from allotment.model.quantity import NOTHING, Resources
 
@@ -23,7 +24,8 @@ def held_now(job: JobRecord) -> list[Resources]:
     attempt = job.attempts[-1]
     needs = needs_of(sized(shape_of(job.spec), len(attempt.slots)))
     if attempt.suspended_at:
-        return [need - lease_part(need) for need in needs]
+        keeps = kept_by(attempt, needs) or [need.gpu_memory for need in needs]
+        return [need - lease_part(need, left) for need, left in zip(needs, keeps, strict=True)]
     return list(needs)
 
 

@@ -120,9 +120,10 @@ class FakeBackend:
         if key in self.tasks:
             self.tasks[key].stop(signal, cause)
 
-    async def freeze(self, key: TaskKey) -> None:
-        if key in self.tasks:
-            self.tasks[key].freeze()
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
+        for key in keys:
+            if key in self.tasks:
+                self.tasks[key].freeze()
 
     async def thaw(self, key: TaskKey) -> None:
         if key in self.tasks:

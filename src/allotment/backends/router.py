@@ -94,11 +94,16 @@ class Router:
         return refused
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
-        by_engine: dict[Backend, list[TaskKey]] = {}
+        by_engine = await self._by_engine(keys)
+        await gather_all([engine.open_barrier(mine) for engine, mine in by_engine.items()])
+
+    async def _by_engine(self, keys: Sequence[TaskKey]) -> dict[Backend, list[TaskKey]]:
+        """Group tasks by the engine that they may be on."""
+        found: dict[Backend, list[TaskKey]] = {}
         for key in keys:
             for engine in await self._of(key):
-                by_engine.setdefault(engine, []).append(key)
-        await gather_all([engine.open_barrier(mine) for engine, mine in by_engine.items()])
+                found.setdefault(engine, []).append(key)
+        return found
 
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
@@ -106,9 +111,9 @@ class Router:
         for engine in await self._of(key):
             await engine.stop(key, signal, grace_ms, cause)
 
-    async def freeze(self, key: TaskKey) -> None:
-        for engine in await self._of(key):
-            await engine.freeze(key)
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
+        by_engine = await self._by_engine(keys)
+        await gather_all([engine.freeze(mine, no) for engine, mine in by_engine.items()])
 
     async def thaw(self, key: TaskKey) -> None:
         for engine in await self._of(key):

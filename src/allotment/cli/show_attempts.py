@@ -19,6 +19,7 @@ from allotment.model.events import Phase
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, show_bytes, show_millis
 from allotment.service.gain_words import beside_words, gained_words
+from allotment.service.suspension_words import all_suspended_words
 from allotment.service.views import AttemptView, TaskView
 from allotment.service.words import with_image_words
 
@@ -50,12 +51,18 @@ def attempt_lines(
         lines.append(f"  {gained_words(since.rate, since.before, kept=since.kept)}")
     if attempt.packing is not None:
         lines.append(f"  {beside_words(attempt.packing)}")
+    lines += [f"  {line}" for line in suspension_lines(attempt)]
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
     if found is not None and found != told:
         lines += diagnosis_lines(found, job)
     return lines
+
+
+def suspension_lines(attempt: AttemptView) -> list[str]:
+    """Return how its tasks are suspended, and what they keep, as far as that is known."""
+    return all_suspended_words([task.suspension for task in attempt.tasks if task.suspension])
 
 
 def _grounds(attempt: AttemptView, job: int) -> str:

@@ -133,6 +133,8 @@ def _pack(cluster: Cluster, job: JobId, beside: JobId, now: Instant) -> str:
     gang, other = cluster.gangs.get(job), cluster.gangs.get(beside)
     if gang is None or not gang.wants_resume or gang.leaving or gang.beside is not None:
         return "the gang does not wait to go on"
+    if gang.keeps:
+        return "it gave memory back that it needs"
     if other is None or not other.standing.runs or other.leaving or other.slots != gang.slots:
         return "no gang runs on just its devices"
     queue = cluster.tenants[other.tenant].queue(other.standing.shape.queue)

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import msgspec
 
 from allotment.core.rank import Rank
-from allotment.core.request import Request, Shape, demand_of, held_by, lease_part, total_of
+from allotment.core.request import Request, Shape, demand_of, lease_part, sum_of, total_of
 from allotment.model.amounts import vector_of
 from allotment.model.gains import Gauge
 from allotment.model.ids import JobId
 from allotment.model.ledger import OPPORTUNISTIC, Entitlement, Quota, Slot
-from allotment.model.quantity import NOTHING, Instant, Millis, Resources
+from allotment.model.quantity import Instant, Millis, Resources
 from allotment.model.spec import GiveWay
 
 
@@ -127,6 +127,9 @@ class Gang(msgspec.Struct):
     """How fast it was measured to be, in a queue that asks for it (grow, migrate, pack)."""
     beside: JobId | None = None
     """The gang that has its devices, where it runs beside that though it is suspended."""
+    keeps: tuple[int, ...] = ()
+    """How much memory each task keeps of each of its devices while the gang is suspended, in
+    bytes; empty where none gave any back: each keeps what it asked for."""
 
     @property
     def suspended(self) -> bool:
@@ -167,20 +170,17 @@ class Gang(msgspec.Struct):
 
     def memory(self) -> tuple[Resources, ...]:
         """Return what each task keeps while the gang is suspended."""
-        return tuple(need - lease_part(need) for need in self.needs)
+        return tuple(map(Resources.__sub__, self.needs, self.leases()))
 
     def leases(self) -> tuple[Resources, ...]:
         """Return what each task gives up while the gang is suspended."""
-        return tuple(lease_part(need) for need in self.needs)
+        keeps = self.keeps or [need.gpu_memory for need in self.needs]
+        return tuple(map(lease_part, self.needs, keeps))
 
     def held(self) -> Resources:
         """Sum up what the gang holds now."""
-        if self.suspended_at is None:
-            return total_of(self.requests)
-        total = NOTHING
-        for need in self.needs:
-            total += held_by_now(need, suspended=True)
-        return total
+        total = total_of(self.requests)
+        return total if self.suspended_at is None else total - sum_of(self.leases())
 
 
 def held_vector(gang: Gang) -> Mapping[str, int]:
@@ -188,12 +188,6 @@ def held_vector(gang: Gang) -> Mapping[str, int]:
     if gang.suspended_at is None:
         return demand_of(gang.requests)
     return vector_of(gang.held())
-
-
-def held_by_now(need: Resources, *, suspended: bool) -> Resources:
-    """Return what one task counts for: memory of each device, leases unless suspended."""
-    whole = held_by(need)
-    return whole - lease_part(need) if suspended else whole
 
 
 class ReservedPlace(msgspec.Struct, frozen=True):

@@ -164,9 +164,10 @@ def bound_to(engine: str, requests: tuple[Request, ...]) -> tuple[Request, ...]:
     return tuple(msgspec.structs.replace(request, engine=engine) for request in requests)
 
 
-def lease_part(need: Resources) -> Resources:
-    """Return what a suspended task lets go: its devices and CPU."""
-    return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli)
+def lease_part(need: Resources, keeps: int) -> Resources:
+    """Return what a suspended task lets go that keeps so much memory of each device."""
+    freed = need.gpu_memory - keeps
+    return Resources(gpu_milli=need.gpu_milli, cpu_milli=need.cpu_milli, gpu_memory=freed)
 
 
 def shape_of(spec: JobSpec, user: str = "", group: str = "") -> Shape:

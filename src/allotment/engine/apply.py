@@ -23,6 +23,7 @@ from allotment.engine.records import (
     TaskRecord,
 )
 from allotment.engine.state import Promise, State
+from allotment.engine.suspending import kept_by
 from allotment.engine.sweeps import (
     attempt_over,
     measured,
@@ -385,9 +386,31 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
     attempt.ran_ms = attempt.ran_until(record.at)
     attempt.running_since = Instant(0)
     attempt.suspended_at = record.at
+    attempt.suspensions += 1
     job.waits_for = ""
     _each_running_task(attempt, e.AttemptSuspended)
     state.cluster.suspend(job.id, record.at, state.standing(job))
+
+
+def _task_suspended(state: State, record: e.Record, event: e.TaskSuspended) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.tasks.setdefault(event.index, TaskRecord()).suspension = event.how
+    _count_kept(state, job)
+
+
+def _count_kept(state: State, job: JobRecord) -> None:
+    """Let the books know anew what a suspended gang keeps of its devices' memory."""
+    cluster, gang = state.cluster, state.cluster.gangs[job.id]
+    keeps = kept_by(job.attempts[-1], gang.needs)
+    if keeps == gang.keeps:
+        return
+    back = cluster.reserved.get(job.id)
+    if back is not None:
+        cluster.unreserve(job.id)
+    cluster.drop(job.id).keeps = keeps
+    cluster.add(gang)
+    if back is not None:  # Its way back, which takes what it gave away.
+        cluster.reserve(replace(back, needs=gang.leases()))
 
 
 def _resume_asked(state: State, record: e.Record, event: e.ResumeRequested) -> None:
@@ -407,6 +430,7 @@ def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
     _each_running_task(attempt, e.AttemptResumed)
     state.cluster.unreserve(job.id)
     state.cluster.resume(job.id, event.entitlement, event.quota, state.standing(job))
+    state.cluster.gangs[job.id].keeps = ()
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -498,6 +522,8 @@ def _unpacked(state: State, record: e.Record, event: e.Unpacked) -> None:
     job = state.jobs[event.job]  # Its attempt may be over.
     job.attempts[-1].packing = None
     state.leave_packed(job, event.beside)
+    if job.attempts[-1].suspended_at:
+        job.attempts[-1].suspensions += 1
     _run_beside(state, event.job, None)
     if event.cause is e.Parted.UNMEASURED:
         _remember(state, job, event.beside, gained=False)
@@ -719,6 +745,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptPromoted: _promoted,
     e.AttemptDemoted: _demoted,
     e.AttemptSuspended: _suspended,
+    e.TaskSuspended: _task_suspended,
     e.ResumeRequested: _resume_asked,
     e.AttemptResumed: _resumed,
     e.CheckpointRestored: _restored,

@@ -32,7 +32,7 @@ def _stop(state: State, event: e.StopRequested) -> list[f.AnyEffect]:
 
 
 def _freeze(state: State, event: e.AttemptSuspended) -> list[f.AnyEffect]:
-    return [f.FreezeTask(key) for key in _alive(state.jobs[event.job])]
+    return _frozen(state.jobs[event.job])
 
 
 def _thaw(state: State, event: e.AttemptResumed) -> list[f.AnyEffect]:
@@ -46,7 +46,7 @@ def _go_beside(state: State, event: e.Packed) -> list[f.AnyEffect]:
 def _part(state: State, event: e.Unpacked) -> list[f.AnyEffect]:
     job = state.jobs[event.job]
     waits = job.attempts[-1].state is AttemptState.SUSPENDED
-    return [f.FreezeTask(key) for key in _alive(job)] if waits else []
+    return _frozen(job) if waits else []
 
 
 def _shrink(state: State, event: e.ShrinkRequested) -> list[f.AnyEffect]:
@@ -114,8 +114,7 @@ def _missing(job: JobRecord, attempt: AttemptRecord, now: Instant) -> Iterator[f
         for key in _alive(job):
             yield f.StopTask(key, attempt.stop.signal, Millis(left), attempt.stop.cause)
     elif attempt.state is AttemptState.SUSPENDED and attempt.packing is None:
-        for key in _alive(job):
-            yield f.FreezeTask(key)
+        yield from _frozen(job)
     else:
         for key in _alive(job):
             yield f.ThawTask(key)
@@ -131,6 +130,11 @@ def _missing_of(job: JobRecord, shrink: Shrink | None, now: Instant) -> Iterator
     for key in _alive(job):
         if key.index >= shrink.tasks:
             yield f.StopTask(key, shrink.signal, Millis(left))
+
+
+def _frozen(job: JobRecord) -> list[f.AnyEffect]:
+    alive = tuple(_alive(job))
+    return [f.FreezeGang(alive, job.attempts[-1].suspensions)] if alive else []
 
 
 def _alive(job: JobRecord) -> list[TaskKey]:

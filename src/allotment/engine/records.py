@@ -13,6 +13,7 @@ from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import JobSpec
+from allotment.model.suspension import Suspension
 
 ENDED: Final = AttemptState.ENDED
 
@@ -33,6 +34,8 @@ class TaskRecord(msgspec.Struct, omit_defaults=True):
     engine_job: str = ""
     devices: tuple[int, ...] = ()
     """Those that its engine gave it; empty where they are those of its slot."""
+    suspension: Suspension | None = None
+    """How it was suspended last, as far as its engine said."""
 
 
 class Stop(msgspec.Struct, omit_defaults=True):
@@ -75,6 +78,8 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     ran_ms: Millis = Millis(0)
     """Run time before `running_since`, suspension left out."""
     suspended_at: Instant = Instant(0)
+    suspensions: int = 0
+    """How many times it was suspended up to now."""
     wants_resume: bool = False
     saved_at: Instant = Instant(0)
     stop: Stop | None = None

@@ -16,6 +16,7 @@ from allotment.engine.completion import (
 from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
 from allotment.engine.state import State
+from allotment.engine.suspending import heard_suspended
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
@@ -53,6 +54,7 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
             yield from _ready(job, attempt, task, report)
         case Seen.RUNNING:
             yield from _running(job, attempt, task, report)
+            yield from heard_suspended(job, attempt, report)
         case Seen.HOLDING:
             yield from _held(job, attempt, task, report)
         case Seen.ENDED:

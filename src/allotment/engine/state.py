@@ -17,7 +17,7 @@ from allotment.core.disruption import Loss
 from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
 from allotment.core.guarantee import guarantee_of
 from allotment.core.policies import Policies
-from allotment.core.request import fixed, lease_part, needs_of, shape_of, sized
+from allotment.core.request import fixed, needs_of, shape_of, sized
 from allotment.core.reservations import Reservations
 from allotment.engine.budgets import Budgets
 from allotment.engine.foretelling import Foretelling
@@ -26,6 +26,7 @@ from allotment.engine.image_book import ImageBook
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
+from allotment.engine.suspending import kept_by
 from allotment.engine.suspicions import Suspected, Suspicions
 from allotment.engine.sweep_records import SweepRecord
 from allotment.engine.timers import Timers
@@ -393,7 +394,7 @@ class State:
         shape = shape_of(job.spec)
         needs = needs_of(sized(shape, len(promise.slots)))
         if job.state is JobState.SUSPENDED:
-            needs = tuple(lease_part(need) for need in needs)
+            needs = self.cluster.gangs[job.id].leases()
         return ReservedPlace(
             promise.job,
             promise.slots,
@@ -787,6 +788,7 @@ class State:
             gang.wants_resume = attempt.wants_resume
             gang.shrinking = attempt.shrink is not None
             gang.beside = attempt.packing.beside if attempt.packing is not None else None
+            gang.keeps = kept_by(attempt, gang.needs)
         if role.elastic:
             gang.least, gang.step = job.spec.least_count, role.step
         if self.cluster.rescheduler is not None:

@@ -14,7 +14,7 @@ import msgspec
 from allotment.core.cluster import Cluster
 from allotment.core.gang import Gang, ReservedPlace, Standing
 from allotment.core.gates import Gate
-from allotment.core.request import Shape, lease_part, total_of
+from allotment.core.request import Shape, total_of
 from allotment.core.resuming import WayBack
 from allotment.core.sharing import entitle
 from allotment.core.trial import Trial
@@ -438,8 +438,8 @@ def _used_up(cluster: Cluster, gang: Gang, need: Resources, now: Instant) -> Blo
 def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
     """Return why a suspended gang that wants to go on does not."""
     need = NOTHING
-    for part in gang.needs:
-        need += lease_part(part)
+    for part in gang.leases():
+        need += part
     blocked = _why_not_back(cluster, gang, need, now)
     if blocked.reason in (Reason.RESUMING, Reason.QUOTA):
         blocked = next_turn(cluster, gang, now) or blocked

@@ -45,10 +45,12 @@ class StopTask(Effect, frozen=True):
     """Why its whole gang has to end; None where only this task has to."""
 
 
-class FreezeTask(Effect, frozen=True):
-    """Stop a task's processes where they are."""
+class FreezeGang(Effect, frozen=True):
+    """Let the tasks of a gang stand still, in the best of the grades that their engine can."""
 
-    key: TaskKey
+    keys: tuple[TaskKey, ...]
+    no: int
+    """Which suspension of its attempt this is: its engine's answers carry it."""
 
 
 class ThawTask(Effect, frozen=True):
@@ -78,4 +80,4 @@ class OpenNode(Effect, frozen=True):
 
 
 NodeEffect = CloseNode | OpenNode
-AnyEffect = LaunchGang | OpenBarrier | StopTask | FreezeTask | ThawTask | TellSize | NodeEffect
+AnyEffect = LaunchGang | OpenBarrier | StopTask | FreezeGang | ThawTask | TellSize | NodeEffect

@@ -21,6 +21,7 @@ from allotment.model.quantity import Instant, Millis
 from allotment.model.reasons import Reason, StopCause
 from allotment.model.reservations import Reservation
 from allotment.model.spec import JobSpec
+from allotment.model.suspension import Suspension
 from allotment.model.sweeps import Sweep, SweepEnd
 from allotment.model.tenancy import Config
 
@@ -373,6 +374,12 @@ class AttemptSuspended(AttemptEvent, frozen=True):
     """The job that gets them, where the user did not ask for it."""
 
 
+class TaskSuspended(TaskEvent, frozen=True):
+    """How a task of a suspended gang stands still, and what memory of its devices it keeps."""
+
+    how: Suspension
+
+
 class ResumeRequested(AttemptEvent, frozen=True):
     """The owner wants a suspended gang to go on."""
 
@@ -650,6 +657,7 @@ AnyEvent = (
     | AttemptPromoted
     | AttemptDemoted
     | AttemptSuspended
+    | TaskSuspended
     | ResumeRequested
     | AttemptResumed
     | CheckpointKept

@@ -12,6 +12,7 @@ from allotment.model.node_runs import NodeRuns
 from allotment.model.others import Others
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
+from allotment.model.suspension import Suspension
 
 
 class Seen(StrEnum):
@@ -46,6 +47,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """What its engine calls it, where that is another system."""
     devices: tuple[int, ...] = ()
     """Those that its engine gave it, where that chooses itself."""
+    suspension: Suspension | None = None
+    """How it was suspended last, as far as that is known."""
 
 
 class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -121,8 +121,8 @@ class Dispatcher:
                 await self._try(partial(self._tell_size, job, attempt))
             case f.StopTask():
                 await self._stop(effect)
-            case f.FreezeTask(key):
-                await self._try(lambda: self._backend.freeze(key))
+            case f.FreezeGang(keys, no):
+                await self._try(lambda: self._backend.freeze(keys, no))
             case f.ThawTask(key):
                 await self._try(lambda: self._backend.thaw(key))
             case f.CloseNode() | f.OpenNode():
@@ -346,5 +346,7 @@ def _lane_of(effect: f.AnyEffect) -> Lane:
             return job
         case f.CloseNode(node) | f.OpenNode(node):
             return "node", node
+        case f.FreezeGang(keys):
+            return keys[0].job
         case _:
             return effect.key.job

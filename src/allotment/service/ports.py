@@ -313,9 +313,17 @@ class Backend(Protocol):
         """
         ...
 
-    async def freeze(self, key: TaskKey) -> None: ...
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
+        """Let all tasks of a gang stand still: its suspension `no`.
 
-    async def thaw(self, key: TaskKey) -> None: ...
+        How each does, and what memory of its devices it keeps by measurement, is told by the
+        `suspension` of its reports, once it is known; without that it counts as keeping all.
+        """
+        ...
+
+    async def thaw(self, key: TaskKey) -> None:
+        """Let a task go on, with what it had."""
+        ...
 
     async def highest_job(self) -> JobId:
         """Return the highest job id it ever launched a task of and still knows; 0 for none."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from allotment.core.request import shape_of, sized, total_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
+from allotment.engine.suspending import present_suspension
 from allotment.engine.suspicions import OFTEN
 from allotment.explain.free import borrowed_by
 from allotment.model.cluster import Node, NodeState
@@ -195,6 +196,7 @@ def _task_view(
         held_until=task.held_at + job.spec.hold_on_failure_ms
         if task.state is TaskState.HOLDING
         else 0,
+        suspension=present_suspension(attempt, index),
     )
 
 

@@ -20,6 +20,7 @@ from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.others import Others
 from allotment.model.quantity import Moment, Resources, WallTime
 from allotment.model.reasons import Blocked
+from allotment.model.suspension import Suspension
 from allotment.service.cells_view import TenantCells
 from allotment.service.ports import Silence
 
@@ -88,6 +89,8 @@ class TaskView(msgspec.Struct, frozen=True):
     """It failed, and is kept for a look until then: its job keeps its place."""
     engine_job: str = ""
     """What its engine calls it, where that is another system: the number of a Slurm job."""
+    suspension: Suspension | None = None
+    """How it is suspended now, as far as its engine said."""
 
 
 class AttemptView(msgspec.Struct, frozen=True):

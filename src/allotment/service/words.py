@@ -22,6 +22,7 @@ from allotment.service.gain_words import (
     packed_words,
     packing_words,
 )
+from allotment.service.suspension_words import suspended_words
 from allotment.service.sweep_words import SweepEvent, of_sweep
 
 STOPPED = {
@@ -184,6 +185,10 @@ def _suspended(event: e.AttemptSuspended, state: State, _at: Instant) -> str:
     if other and took_turn(state, event.job, other):
         return f"paused for its turn: job {other} has its devices now"
     return f"suspended{f' for job {other}' if other else ''}; its devices are free"
+
+
+def _task_suspended(event: e.TaskSuspended, _state: State, _at: Instant) -> str:
+    return f"task {event.index} is suspended: {suspended_words(event.how)}"
 
 
 def _shrinks(event: e.ShrinkRequested, _state: State, _at: Instant) -> str:
@@ -395,6 +400,7 @@ _WORDS: dict[type[e.Event], Callable[[Any, State, Instant], str]] = {
     e.AttemptPlaced: _placed,
     e.AttemptDemoted: _demoted,
     e.AttemptSuspended: _suspended,
+    e.TaskSuspended: _task_suspended,
     e.ShrinkRequested: _shrinks,
     e.CheckpointSaved: _saved,
     e.GainMeasured: _gained,

@@ -130,8 +130,8 @@ class Machines:
             elif key.index == shrink.tasks:
                 gone_at = now + self._stop_ms(key.job, shrink.grace_ms)
                 self.agenda.add(gone_at, SHED, key.job, key.attempt)
-        elif isinstance(effect, f.FreezeTask):
-            self._freeze(effect.key.job, now)
+        elif isinstance(effect, f.FreezeGang):
+            self._freeze(effect.keys[0].job, now)
         elif isinstance(effect, f.ThawTask):
             self._thaw(effect.key.job, now)
 

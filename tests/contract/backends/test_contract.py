@@ -378,7 +378,7 @@ def test_unknown_tasks_are_left_out_and_stopping_them_is_fine(name: str) -> None
             key = TaskKey(JobId(9), AttemptNo(1), TaskIndex(0))
             assert list(await driver.backend.observe([key])) == []
             await driver.backend.stop(key, "TERM", Millis(0))
-            await driver.backend.freeze(key)
+            await driver.backend.freeze([key], 1)
             await driver.backend.thaw(key)
             await driver.backend.open_barrier([key])
             await driver.backend.forget(JobId(9))
@@ -420,7 +420,7 @@ def test_a_frozen_task_stands_still_and_goes_on(name: str) -> None:
             script = "fake 2" if name == "fake" else "sleep 2"
             key = await driver.launch(script)
             await driver.until_seen(key, Seen.RUNNING)
-            await driver.order(partial(driver.backend.freeze, key))
+            await driver.order(partial(driver.backend.freeze, [key], 1))
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(2.2):
                     await driver.until(lambda: Seen.ENDED in driver.seen(key))

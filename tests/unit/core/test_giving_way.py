@@ -68,7 +68,7 @@ def test_what_is_frozen_makes_room_at_once_and_goes_on_later(cells: bool, whose:
     assert told(world) == []
     assert world.is_(owner) is JobState.RUNNING
     (frozen,) = (job for job in jobs if world.is_(job) is JobState.SUSPENDED)
-    assert any(isinstance(x, f.FreezeTask) and x.key.job == frozen for x in world.effects)
+    assert any(isinstance(x, f.FreezeGang) and x.keys[0].job == frozen for x in world.effects)
     world.ends(owner)
     world.cycle()
     assert world.is_(frozen) is JobState.RUNNING

@@ -66,7 +66,7 @@ def test_a_suspended_gang_is_frozen_and_a_running_one_is_not() -> None:
     world.runs(job)
     assert asked(world) == [f.ThawTask(key) for key in keys_of(job)]
     world.do(c.SuspendJob(job))
-    assert asked(world) == [f.FreezeTask(key) for key in keys_of(job)]
+    assert asked(world) == [f.FreezeGang(tuple(keys_of(job)), 1)]
 
 
 def test_of_tasks_that_a_gang_does_not_have_nothing_is_believed() -> None:

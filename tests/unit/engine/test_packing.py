@@ -131,7 +131,8 @@ class Pairs(World):
         return [
             type(effect)
             for effect in self.effects
-            if isinstance(effect, f.FreezeTask | f.ThawTask) and effect.key.job == job
+            if (isinstance(effect, f.ThawTask) and effect.key.job == job)
+            or (isinstance(effect, f.FreezeGang) and effect.keys[0].job == job)
         ]
 
 
@@ -161,7 +162,7 @@ def test_a_suspended_gang_goes_on_beside_the_one_with_its_devices_once_both_are_
     assert not world.state.packed, "the second was never measured"
     world.tells(second)
     assert world.state.packed == {first: second}
-    assert world.orders(first) == [f.FreezeTask, f.ThawTask]
+    assert world.orders(first) == [f.FreezeGang, f.ThawTask]
     assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.RUNNING)
     assert f"It runs beside job {second}" in world.why(first).message
     assert world.state.cluster.ledger.whole_free == 0, "the device is held once"
@@ -256,7 +257,7 @@ def test_a_pair_that_gains_is_kept_and_takes_no_turns() -> None:
     assert isinstance(found, e.PackingMeasured)
     assert (found.gain_milli, found.kept) == (1_700, True)
     assert world.state.packed == {first: second}
-    assert world.orders(first) == [f.FreezeTask, f.ThawTask]
+    assert world.orders(first) == [f.FreezeGang, f.ThawTask]
     assert "Together they do 1.70 times what" in world.why(first).message
 
 
@@ -265,7 +266,7 @@ def test_a_pair_that_loses_is_parted_and_never_tried_again() -> None:
     first, second = world.a_pair()
     world.measured(first, 400, 450)
     assert world.partings() == [Parted.WORSE]
-    assert world.orders(first) == [f.FreezeTask, f.ThawTask, f.FreezeTask]
+    assert world.orders(first) == [f.FreezeGang, f.ThawTask, f.FreezeGang]
     world.later(SLICE)
     assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.SUSPENDED), "turns go on"
     for job in (first, second) * 3:
@@ -317,7 +318,7 @@ def test_when_the_other_ends_it_is_frozen_and_has_its_devices_back() -> None:
     world.cycle()
     assert world.partings() == [Parted.LEFT]
     assert world.is_(first) is S.RUNNING
-    assert world.orders(first) == [f.FreezeTask, f.ThawTask, f.FreezeTask, f.ThawTask]
+    assert world.orders(first) == [f.FreezeGang, f.ThawTask, f.FreezeGang, f.ThawTask]
 
 
 def test_it_may_end_beside_the_other() -> None:
@@ -327,7 +328,7 @@ def test_it_may_end_beside_the_other() -> None:
     world.cycle()
     assert (world.is_(first), world.is_(second)) == (S.SUCCEEDED, S.RUNNING)
     assert world.partings() == [Parted.OVER]
-    assert world.orders(first) == [f.FreezeTask, f.ThawTask], "what ended is not frozen"
+    assert world.orders(first) == [f.FreezeGang, f.ThawTask], "what ended is not frozen"
 
 
 def test_it_is_told_to_stop_like_any_other() -> None:
@@ -503,7 +504,7 @@ def test_cpus_that_others_use_outside_are_not_used() -> None:
     first, _ = world.a_pair()
     world.tell(OthersReport(NodeId(0), Others(cpu_milli=62_500)))
     assert world.partings() == [Parted.CPU]
-    assert world.orders(first)[-1] is f.FreezeTask
+    assert world.orders(first)[-1] is f.FreezeGang
 
 
 def test_where_cpus_run_short_only_pairs_there_are_parted() -> None:
@@ -580,7 +581,7 @@ def test_a_restart_goes_on_where_it_was(kept: bool) -> None:
     again = list(pending_effects(world.state, world.now))
     thawed = {effect.key.job for effect in again if isinstance(effect, f.ThawTask)}
     assert thawed == {first, second}
-    assert not any(isinstance(effect, f.FreezeTask) for effect in again)
+    assert not any(isinstance(effect, f.FreezeGang) for effect in again)
     world.later(TRY_MS)
     assert world.partings() == ([] if kept else [Parted.UNMEASURED])
 

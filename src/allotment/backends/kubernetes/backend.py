@@ -183,7 +183,7 @@ class KubernetesBackend:
         else:
             await self._stopping.stop(key, signal, grace_ms, cause)
 
-    async def freeze(self, key: TaskKey) -> None:
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
         """Do nothing: it is never asked, as it is not able to."""
 
     async def thaw(self, key: TaskKey) -> None:

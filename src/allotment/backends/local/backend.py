@@ -273,9 +273,10 @@ class LocalBackend:
                 (self._folder(key) / STOPPED_FOR).write_text(cause.value)
         self._control(key, f"stop {signal} {grace_ms}")
 
-    async def freeze(self, key: TaskKey) -> None:
-        self._peaks.freeze(key)
-        self._control(key, "freeze")
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
+        for key in keys:
+            self._peaks.freeze(key)
+            self._control(key, "freeze")
 
     async def thaw(self, key: TaskKey) -> None:
         self._peaks.thaw(key)

@@ -252,8 +252,8 @@ class Agent:
                 return backend.open_barrier(keys)
             case Stop(key, signal, grace_ms, cause):
                 return backend.stop(key, signal, grace_ms, cause)
-            case Freeze(key):
-                return backend.freeze(key)
+            case Freeze(keys, no):
+                return backend.freeze(keys, no)
             case Thaw(key):
                 return backend.thaw(key)
             case ListImages() | WarmImage() | RemoveImage():

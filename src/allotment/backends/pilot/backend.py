@@ -554,8 +554,9 @@ class PilotBackend:
     ) -> None:
         await self._order(key, m.Stop(key, signal, grace_ms, cause))
 
-    async def freeze(self, key: TaskKey) -> None:
-        await self._order(key, m.Freeze(key))
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
+        for link, own in self._by_link(keys).items():
+            await link.call(m.Freeze(tuple(own), no))
 
     async def thaw(self, key: TaskKey) -> None:
         await self._order(key, m.Thaw(key))

@@ -19,7 +19,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import TaskReport
 from allotment.service.ports import GangLaunch
 
-PROTOCOL = 3
+PROTOCOL = 4
 LONGEST_HELLO = 16 * 1024
 LONGEST = 64 << 20
 _LENGTH = struct.Struct(">I")
@@ -138,7 +138,8 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
 class Freeze(msgspec.Struct, frozen=True, tag="freeze"):
     """Answered with nothing."""
 
-    key: TaskKey
+    keys: tuple[TaskKey, ...]
+    no: int
 
 
 class Thaw(msgspec.Struct, frozen=True, tag="thaw"):

@@ -406,7 +406,7 @@ class SlurmBackend:
             await self._cancel(number)
             self._asked = 0.0  # Ask soon: of what never began Slurm alone tells the end.
 
-    async def freeze(self, key: TaskKey) -> None:
+    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
         """Do nothing: a backend without this ability is never asked."""
 
     async def thaw(self, key: TaskKey) -> None:

@@ -1,0 +1,31 @@
+"""How tasks are suspended, and what of their devices' memory they keep, in words."""
+
+from collections.abc import Sequence
+
+from allotment.model.quantity import show_bytes
+from allotment.model.suspension import MIB, Grade, Suspension
+
+GRADES = {
+    Grade.FROZEN: "frozen, with all its device memory",
+    Grade.OFFLOADED: "its device memory was moved to the host by itself",
+    Grade.DRIVER_CHECKPOINT: "its device memory was moved to the host by the driver",
+}
+
+
+def suspended_words(how: Suspension) -> str:
+    """Return how a task is suspended, and what it keeps."""
+    if how.grade is Grade.FROZEN:
+        return GRADES[how.grade]
+    if not how.kept:
+        return f"{GRADES[how.grade]}; what is left was not measured, so it counts as kept"
+    most = show_bytes(max(how.kept) * MIB)
+    return f"{GRADES[how.grade]}; it keeps {most} on each device"
+
+
+def all_suspended_words(hows: Sequence[Suspension]) -> list[str]:
+    """Return the same of the tasks of a gang: one line for all that are alike."""
+    words = [suspended_words(how) for how in hows]
+    alike = {word: words.count(word) for word in words}
+    if len(alike) == 1:
+        return [f"Suspended: {word}." for word in alike]
+    return [f"Suspended: {number} of its tasks: {word}." for word, number in alike.items()]
