@@ -52,8 +52,8 @@ def test_why_names_the_gate_at_which_the_pass_stops_a_job(seed: int) -> None:
             asked = Question(cluster, cluster.pending[job], now)
             with cluster.fenced(asked.job.shape, now):
                 told = asked.first_shut(asked.job)
-                # What makes way for others, or a place that is theirs, is not for it either.
-                behind = told is Gate.ORDER and (asked.preempts or bool(asked.decision))
+                # What makes way for it the pass asks only where none is before it.
+                behind = told is Gate.ORDER and asked.preempts
             assert (job, gate) == (job, told) or behind
 
 

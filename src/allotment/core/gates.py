@@ -1,24 +1,30 @@
 """The gates between a waiting job and its place, in the one order in which they are asked.
 
 The queue pass (`queue_pass.py`) stops each job at the first gate that is shut. `why` asks the
-same gates of one job (`explain/question.py`), and puts the first that is shut in words. A gate
-that nothing in the configuration can shut is left out. To ask changes nothing.
+same gates of one job (`explain/question.py`), and puts the first that is shut in words. What a
+gate compares stands here alone. The two differ in how they know three things: by which
+entitlements places are given now, what holds up a job, and where it finds a place. The pass
+remembers these of the jobs before; a question works them out for one. A gate that nothing in
+the configuration can shut is left out. To ask changes nothing.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from enum import Enum
 
-from allotment.core.caps import capped_out, caps_matter
+from allotment.core.caps import capped_out, caps_matter, narrowed_to_caps
 from allotment.core.cluster import Cluster
+from allotment.core.discipline import Filter, QueueDiscipline
 from allotment.core.entitle import entitlement_of
 from allotment.core.gang import Standing
-from allotment.core.lending import Kept, kept_of_idle, kept_of_share
+from allotment.core.lending import Kept, kept_of_idle, kept_of_share, narrowed_to_lent
+from allotment.core.plan import Decision, Evict, Place
+from allotment.core.policies import Rescheduler
 from allotment.core.quota import Account
 from allotment.core.request import Shape
 from allotment.core.sharing import entitle_shape
 from allotment.model.ids import JobId
-from allotment.model.ledger import GUARANTEED
+from allotment.model.ledger import GUARANTEED, Entitlement
 from allotment.model.quantity import Instant
 
 
@@ -41,7 +47,6 @@ class Gate(Enum):
 
     RESERVED = "a place is reserved for it, which others must leave first"
     CAP = "its user or queue holds all it may, its budget is used up, or its queue is stopped"
-    SIZE = "it asks for more devices than are free in all, and no job can be made to leave"
     TIER = "what is left is for other queues of its tenant"
     RIGHT = "its tenant has no room for it, and may not borrow for it"
     BYPASSED = "a job before it was overtaken as often as it may be"
@@ -51,20 +56,30 @@ class Gate(Enum):
     NODES = "of a suspended gang: its nodes are drained, lost or broken"
 
 
-RESERVED, CAP, SIZE, TIER, RIGHT, BYPASSED, ORDER, ROOM, *_ = Gate
+RESERVED, CAP, TIER, RIGHT, BYPASSED, ORDER, ROOM, *_ = Gate
 """By names of their own: to look one up in its enum costs more than to ask most gates."""
 
 
 class Gates(ABC):
     """The gates of one cluster, asked by a queue pass or by a question."""
 
-    def __init__(self, cluster: Cluster, now: Instant) -> None:
+    entitled: Entitlement | None
+    asking: Standing
+    """The job that has the right: its entitlement, and what it may ask for."""
+    where: Filter
+    """Where it may start without delaying those before it in its queue."""
+    decision: Decision
+    """What gives the last job that passed all gates its place."""
+
+    def __init__(self, cluster: Cluster, now: Instant, rescheduler: Rescheduler | None) -> None:
+        """`rescheduler` is what displaces running gangs now; None if nothing does."""
         self.cluster = cluster
         self.now = now
+        self.rescheduler = rescheduler
         self.stage = REST
         """Whose turn it is, where queues have guarantees or soft limits."""
+        self.anywhere = Filter(cluster, ())
         self.capped = caps_matter(cluster)
-        self._sized = cluster.orders.all_skip and not cluster.reservations.all
         self._bounded = cluster.overtaking is not None
 
     def first_shut(self, job: Standing) -> Gate | None:
@@ -74,8 +89,6 @@ class Gates(ABC):
             gate = RESERVED
         elif self.capped and self.is_capped(job):
             gate = CAP
-        elif self._sized and self.is_too_large(job):
-            gate = SIZE
         elif self.cluster.queues.any and self.is_out_of_turn(job):
             gate = TIER
         elif self.has_no_right(job):
@@ -96,10 +109,6 @@ class Gates(ABC):
         """Whether a cap, a budget or a stopped queue keeps a job."""
         return capped_out(self.cluster, job.shape)
 
-    @abstractmethod
-    def is_too_large(self, job: Standing) -> bool:
-        """Whether it is plain that there is no room, where no job holds up another."""
-
     def is_out_of_turn(self, job: Standing) -> bool:
         """Whether a job's queue leaves what there is to other queues of the tenant."""
         cluster, shape = self.cluster, job.shape
@@ -107,21 +116,63 @@ class Gates(ABC):
             return self.stage is not REST
         return aside(cluster, shape, self.stage) or barred(cluster, shape, self.stage)
 
-    @abstractmethod
     def has_no_right(self, job: Standing) -> bool:
-        """Whether a job has no entitlement to a place now."""
+        """Whether a job has no right to a place now; note its entitlement, and what it asks."""
+        cluster = self.cluster
+        asking = narrowed_to_caps(cluster, job) if self.capped else job
+        entitled = self.entitled = entitlement_of(cluster, asking.shape)
+        self.asking = narrowed_to_lent(cluster, asking, entitled) if self.capped else asking
+        return not self.gives_places_by(entitled)
+
+    @abstractmethod
+    def gives_places_by(self, entitled: Entitlement | None) -> bool:
+        """Whether a job gets a place now by what it is entitled to, if there is one."""
 
     def is_bypassed(self, job: Standing) -> bool:
         """Whether a job before this one was overtaken as often as it may be."""
         return bypassed_before(self.cluster, job) is not None
 
-    @abstractmethod
     def is_held_up(self, job: Standing) -> bool:
-        """Whether a job may not pass a blocked one before it in its queue."""
+        """Whether a job may not pass a blocked one before it; note where one may that does."""
+        ahead, where = self.ahead_of(job), self.anywhere
+        if ahead is not None:
+            allowed = None if self.is_too_large(job) else ahead.may_start(self.asking)
+            if allowed is None:
+                return True
+            where = allowed
+        self.where = where
+        return False
 
     @abstractmethod
-    def has_no_room(self, job: Standing) -> bool:
+    def ahead_of(self, job: Standing) -> QueueDiscipline | None:
+        """Return what the blocked jobs before one in its queue let it do; None if none is."""
+
+    def has_no_room(self, job: Standing) -> bool:  # noqa: ARG002 - what it asks for is noted
         """Whether there is no place for a job, nor one that others can be made to leave."""
+        where, asking = self.where, self.asking
+        if where is self.anywhere:
+            found = self.place_for(asking)
+        else:
+            found = self.place_for(where.narrowed(asking))
+            if where.by_type and isinstance(found, Place | Evict):
+                place = found.placement if isinstance(found, Place) else found.place
+                found = found if where.admits(place.slots) else None
+        if found is not None:
+            self.decision = found
+        return found is None
+
+    @abstractmethod
+    def place_for(self, asking: Standing) -> Decision | None:
+        """Return what gives a place to the job at the gates, which asks for this."""
+
+    def is_too_large(self, job: Standing) -> bool:
+        """Whether too few devices are free in all, and no job can be made to leave."""
+        cluster = self.cluster
+        return (
+            job.shape.devices > cluster.ledger.whole_free
+            and self.rescheduler is None
+            and cluster.is_settled()
+        )
 
 
 def bypassed_before(cluster: Cluster, waiting: Standing) -> JobId | None:

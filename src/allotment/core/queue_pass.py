@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from allotment.core.backfill import discipline_of
-from allotment.core.caps import capped_out, narrowed_to_caps
+from allotment.core.caps import capped_out
 from allotment.core.cluster import Cluster
-from allotment.core.discipline import Filter, Next, QueueDiscipline, Strict
-from allotment.core.entitle import entitlement_of, resume_entitlement, waited_for
+from allotment.core.discipline import Next, QueueDiscipline, Strict
+from allotment.core.entitle import resume_entitlement, waited_for
 from allotment.core.equivalence import STRICT
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Gang, Standing
@@ -32,10 +32,9 @@ from allotment.core.gates import (
     aside,
     stages,
 )
-from allotment.core.lending import narrowed_to_lent
 from allotment.core.memos import remember
 from allotment.core.molding import as_large
-from allotment.core.plan import Decision, Evict, Place, Proposals
+from allotment.core.plan import Decision, Place, Proposals
 from allotment.core.policies import Rescheduler
 from allotment.core.rank import Key
 from allotment.core.request import Shape
@@ -155,13 +154,7 @@ class QueuePass(Gates):
     leap: dict[Shape, Key]
     """Shapes of which the next to be looked at is this one."""
     eclass: Shape
-    entitled: Entitlement | None
-    asking: Standing
-    """The job that is at the gates: its class, its entitlement, and what it may ask for."""
-    where: Filter
-    """Where it may start without delaying those before it in its queue."""
-    decision: Decision
-    """What gives the last job that passed all gates its place."""
+    """The class of the job that is at the gates."""
 
     def __init__(
         self,
@@ -171,15 +164,14 @@ class QueuePass(Gates):
         resume: Callable[[Gang], Decision | None],
     ) -> None:
         """`places` finds a place for each job that may have one; `resume` leads gangs back."""
-        super().__init__(cluster, now)
-        self.rescheduler = places.rescheduler
+        super().__init__(cluster, now, places.rescheduler)
         self.places = places
         self.resume = resume
         self.others = False
         self.held_up: set[str] = set()
         """Tenants with lines that wait for their first job to find room in its own share."""
         self.classes = cluster.classes
-        self.anywhere = Filter(cluster, ())
+        self._sized = cluster.orders.all_skip and not cluster.reservations.all
 
     def serve(self) -> Proposals:
         return self._staged() if self.cluster.queues.any else self._serve()
@@ -221,6 +213,11 @@ class QueuePass(Gates):
             if isinstance(waiting, Gang):
                 yield from self._lead_back(waiting)
                 continue
+            shape = waiting.shape
+            self.eclass = shape if self.classes is None else self.classes.of(shape)
+            if self._sized and self.is_too_large(waiting):
+                self.skip.add(self.eclass)
+                continue
             gate = first_shut(waiting)
             if gate is not None:
                 yield from self._stopped(gate, waiting)
@@ -228,7 +225,7 @@ class QueuePass(Gates):
             at = self.cluster.pending.key(waiting.id)
             yield self.decision
             if waiting.id in self.cluster.pending and not self.is_reserved(waiting):
-                self.skip.add(waiting.shape)  # It was refused.
+                self.skip.add(shape)  # It was refused.
                 continue
             if self.ahead.any:
                 self.ahead.started(waiting, at)
@@ -284,52 +281,32 @@ class QueuePass(Gates):
             self._lack_room(waiting)
             return self._reclaim(self.asking)
         else:
-            self.skip.add(shape if self.classes is None else self.classes.of(shape))
+            self.skip.add(self.eclass)
         return ()
 
     # ── the gates ───────────────────────────────────────────────────────────────────────
 
-    def is_too_large(self, job: Standing) -> bool:
-        """Whether too few devices are free in all, and no job can be made to leave."""
-        cluster = self.cluster
-        return (
-            job.shape.devices > cluster.ledger.whole_free
-            and self.rescheduler is None
-            and cluster.is_settled()
-        )
-
-    def has_no_right(self, job: Standing) -> bool:
-        """Whether a job is not entitled in this walk; note its entitlement and demand."""
-        cluster = self.cluster
-        self.eclass = job.shape if self.classes is None else self.classes.of(job.shape)
-        asking = narrowed_to_caps(cluster, job) if self.capped else job
-        entitled = self.entitled = entitlement_of(cluster, asking.shape)
-        self.asking = narrowed_to_lent(cluster, asking, entitled) if self.capped else asking
-        return entitled is not self.entitlement and not (
+    def gives_places_by(self, entitled: Entitlement | None) -> bool:
+        return entitled is self.entitlement or (
             entitled is None and self._may_displace(self.entitlement)
         )
 
-    def is_held_up(self, job: Standing) -> bool:
-        """Whether a job waits for one before it; note where it may start that passes those."""
-        ahead = self.ahead.ahead_of(job, self.eclass) if self.ahead.any else None
-        where = self.anywhere
-        if ahead is not None:
-            room = not self.is_too_large(job)
-            allowed = ahead.may_start(self.asking) if room else None
-            if allowed is None:
-                self._go_on(ahead.turned_down(self.asking, room=room), job.shape)
-                return True
-            where = allowed
-        self.where = where
-        return False
+    def ahead_of(self, job: Standing) -> QueueDiscipline | None:
+        return self.ahead.ahead_of(job, self.eclass) if self.ahead.any else None
 
-    def has_no_room(self, job: Standing) -> bool:
-        """Whether no place is found for a job; note the decision that gives it one."""
-        found = self._decision()
-        if found is None:
-            return True
-        self.decision = self._at_its_size(found, job.shape) if job.shape.most else found
-        return False
+    def is_held_up(self, job: Standing) -> bool:
+        shut = super().is_held_up(job)
+        if shut:
+            ahead, room = self.ahead.of(job.shape), not self.is_too_large(job)
+            assert ahead is not None, "it holds up the job"
+            self._go_on(ahead.turned_down(self.asking, room=room), job.shape)
+        return shut
+
+    def place_for(self, asking: Standing) -> Decision | None:
+        if self._known_blocked(self.eclass, asking.id):
+            return None
+        found = self.places.find(asking, self.entitled)
+        return self._at_its_size(found, asking.shape) if asking.shape.most else found
 
     # ── what is stopped ─────────────────────────────────────────────────────────────────
 
@@ -385,7 +362,7 @@ class QueuePass(Gates):
             return cluster.pending.in_order(skip, leap)
         return in_fair_order(cluster.pending, cluster.claimants, skip, leap, self.now)
 
-    def _at_its_size(self, decision: Decision, shape: Shape) -> Decision:
+    def _at_its_size(self, decision: Decision | None, shape: Shape) -> Decision | None:
         """Let a gang that may be larger have what fits now, unless it goes before others."""
         if not isinstance(decision, Place) or self.ahead.of(shape):
             return decision
@@ -397,19 +374,6 @@ class QueuePass(Gates):
             self.skip.add(shape)
         elif following is not Next.IN_ORDER:
             self.leap[shape] = following
-
-    def _decision(self) -> Decision | None:
-        """Find a place for the job at the gates, unless it is known that there is none."""
-        asking, where = self.asking, self.where
-        if self._known_blocked(self.eclass, asking.id):
-            return None
-        if where is self.anywhere:
-            return self.places.find(asking, self.entitled)
-        found = self.places.find(where.narrowed(asking), self.entitled)
-        if not where.by_type or not isinstance(found, Place | Evict):
-            return found
-        place = found.placement if isinstance(found, Place) else found.place
-        return found if where.admits(place.slots) else None
 
     def _nothing_fits(self, entitlement: Entitlement) -> bool:
         """Whether it is plain that nothing makes room and too few devices are free for all."""

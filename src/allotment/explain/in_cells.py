@@ -34,9 +34,9 @@ def why_soon_in_cells(asked: Question) -> str:
     """Return how a job starts that nothing keeps."""
     if asked.entitled is not Entitlement.GUARANTEED:
         return "it borrows what is idle"
-    if not isinstance(asked.decision, Evict):
+    if not isinstance(asked.place, Evict):
         return "it starts"
-    nodes = _nodes(asked.cluster, asked.decision.place.slots)
+    nodes = _nodes(asked.cluster, asked.place.place.slots)
     return f"it reclaims its place on {nodes} from borrowers"
 
 

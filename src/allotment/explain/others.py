@@ -16,7 +16,7 @@ from allotment.model.reasons import Blocked, Reason
 def why_others(asked: Question) -> Blocked | None:
     """Return that it would fit if others were gone, if it would not otherwise."""
     cluster, shape = asked.cluster, asked.asking.shape
-    if not cluster.ledger.shared or not asked.has_no_room(asked.job):
+    if not cluster.ledger.shared or not asked.fits_nowhere:
         return None
     if not _fits_alone(cluster, shape):
         return None

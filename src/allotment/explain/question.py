@@ -1,15 +1,15 @@
-"""A question about one waiting job: what the queue pass would find at each gate, and no more.
+"""A question about one waiting job: the gates of the queue pass, asked for it alone.
 
 The pass remembers what it met on its way; a question works that out for the one job, in
 trials that undo themselves.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
 
 from allotment.core.backfill import DEPTH, discipline_of
-from allotment.core.caps import narrowed_to_caps
 from allotment.core.claimants import Claimants
 from allotment.core.cluster import Cluster
 from allotment.core.discipline import QueueDiscipline
@@ -17,109 +17,93 @@ from allotment.core.entitle import entitlement_of, waited_for
 from allotment.core.fair_order import in_fair_order
 from allotment.core.gang import Standing
 from allotment.core.gates import Gates, aside, stage_of
-from allotment.core.lending import narrowed_to_lent
 from allotment.core.pending import Pending
 from allotment.core.places import Places
-from allotment.core.plan import Decision, Evict, Place
+from allotment.core.plan import Decision
 from allotment.core.request import Shape
 from allotment.model.ids import JobId
-from allotment.model.ledger import GUARANTEED, Entitlement, Slot
+from allotment.model.ledger import GUARANTEED, Entitlement
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder
-
-Slots = tuple[Slot, ...] | None
 
 
 class Question(Gates):
     """The gates, asked about one job at one moment."""
 
     def __init__(self, cluster: Cluster, job: Standing, now: Instant) -> None:
-        super().__init__(cluster, now)
+        super().__init__(cluster, now, None)
         self.job = job
         self.stage = stage_of(cluster, job.shape)
         self._places = Places(cluster, now)
 
-    @cached_property
-    def asking(self) -> Standing:
-        """The job as it may ask: for types of devices that are not kept from it."""
-        asking = narrowed_to_caps(self.cluster, self.job)
-        if not self.cluster.queues.keeps_types:
-            return asking
-        return narrowed_to_lent(
-            self.cluster, asking, entitlement_of(self.cluster, asking.shape)
-        )
+    def gives_places_by(self, entitled: Entitlement | None) -> bool:
+        return entitled is not None or self.preempts
+
+    def ahead_of(self, job: Standing) -> QueueDiscipline | None:  # noqa: ARG002 - its own
+        noted = deque(self._noted(), maxlen=1)
+        return noted[0][1] if noted else None
+
+    def has_no_room(self, job: Standing) -> bool:
+        return not self.preempts and super().has_no_room(job)
+
+    def place_for(self, asking: Standing) -> Decision | None:
+        return self.place if asking is self.asking else self._find(asking)
 
     @cached_property
-    def entitled(self) -> Entitlement | None:
-        """By which entitlement it may have a place."""
-        return entitlement_of(self.cluster, self.asking.shape)
-
-    @cached_property
-    def decision(self) -> Decision | None:
-        """What would give it a place by that entitlement."""
-        return self._places.find(self.asking, self.entitled)
+    def place(self) -> Decision | None:
+        """What would give it a place by its entitlement if no job were before it."""
+        return self._find(self.asking)
 
     @cached_property
     def preempts(self) -> bool:
         """Whether less urgent jobs of its own tenant would make way for it."""
-        if self.entitled is GUARANTEED or self.decision is not None:
+        if self.entitled is GUARANTEED or self.place is not None:
             return False
         return next(self._places.preempt_own(self.asking), None) is not None
 
-    @cached_property
-    def entitlement(self) -> Entitlement | None:
-        """Its entitlement if it starts, even at the cost of less urgent jobs of its tenant."""
-        return GUARANTEED if self.preempts else self.entitled
+    @property
+    def fits_nowhere(self) -> bool:
+        """Whether there would be no place for it either if no job were before it."""
+        return self.place is None and not self.preempts
 
     @cached_property
     def ahead(self) -> JobId | None:
         """The first job before it in its queue that it may not pass."""
-        return None if self.entitlement is None else self._first_ahead(self.entitlement)
+        return next((job for job, made in self._noted() if not self._passes(made)), None)
 
-    def is_too_large(self, job: Standing) -> bool:
-        return False  # That there is no room is found out at the last gate.
+    def _find(self, asking: Standing) -> Decision | None:
+        return self._places.find(asking, self.entitled)
 
-    def has_no_right(self, job: Standing) -> bool:
-        return self.entitlement is None
-
-    def is_held_up(self, job: Standing) -> bool:
-        return self.ahead is not None
-
-    def has_no_room(self, job: Standing) -> bool:
-        return self.decision is None and not self.preempts
-
-    def _first_ahead(self, entitlement: Entitlement) -> JobId | None:
-        """Return the first job of its queue that it may not pass by this entitlement."""
-        ahead = self._blocked(entitlement)
-        if not ahead:
-            return None
-        made = discipline_of(self.cluster, ahead[0], self.now, entitlement)
-        for job in ahead:
+    def _noted(self) -> Iterator[tuple[JobId, QueueDiscipline]]:
+        """Return each blocked job before it, as its queue's discipline has noted it too."""
+        # With a place that less urgent jobs of its tenant leave it has what is guaranteed.
+        entitlement = GUARANTEED if self.preempts else self.entitled
+        assert entitlement is not None, "the gate before this one is open"
+        made = None
+        for job in self._blocked(entitlement):
+            made = made or discipline_of(self.cluster, job, self.now, entitlement)
             made.blocked(job)
-            if not self._passes(made, entitlement):
-                return job.id
-        return None
+            yield job.id, made
 
-    def _blocked(self, entitlement: Entitlement) -> list[Standing]:
+    def _blocked(self, entitlement: Entitlement) -> Iterator[Standing]:
         """Return the jobs that its queue's discipline lets it pass or not."""
         match self.cluster.orders.of(self.job.shape):
             case QueueOrder.SKIP:
-                return []
+                return iter(())
             case QueueOrder.CONSERVATIVE:
                 before = self._before(every=True)[:DEPTH]
-                return [job for job in before if self._counts(job, entitlement)]
+                return (job for job in before if self._counts(job, entitlement))
             case _:
                 heads = self._before(every=False)
-                blocked = (job for job in heads if self._is_blocked(job, entitlement))
-                return [*islice(blocked, 1)]
+                return islice((job for job in heads if self._is_blocked(job, entitlement)), 1)
 
-    def _passes(self, made: QueueDiscipline, entitlement: Entitlement) -> bool:
+    def _passes(self, made: QueueDiscipline) -> bool:
         """Whether it may start before blocked jobs, in a place that leaves what they need."""
-        where = made.may_start(self.asking)
-        if where is None or self.decision is None or not where.by_type:
+        where = None if self.is_too_large(self.job) else made.may_start(self.asking)
+        if where is None or self.place is None or not where.by_type:
             return where is not None  # That there is no room at all another gate says.
-        slots = _slots_of(self._places.find(where.narrowed(self.asking), entitlement))
-        return slots is not None and where.admits(slots)
+        self.where = where
+        return not super().has_no_room(self.job)
 
     def _before(self, *, every: bool) -> list[Standing]:
         """Return the jobs of its queue that the pass comes to before this one, in order.
@@ -180,13 +164,3 @@ class Question(Gates):
                 entitlement_of(cluster, shape) is not entitlement
                 or self._places.find(head, entitlement) is None
             )
-
-
-def _slots_of(decision: Decision | None) -> Slots:
-    match decision:
-        case Place(placement):
-            return placement.slots
-        case Evict(reserved):
-            return reserved.slots
-        case _:
-            return None

@@ -140,7 +140,7 @@ def _never_counted(asked: Question) -> Blocked:
 
 def _when_mended(asked: Question) -> Blocked | None:
     """Return that it would fit if all hardware were up, if it would not otherwise."""
-    if not asked.has_no_room(asked.job):
+    if not asked.fits_nowhere:
         return None
     return _wording(asked.cluster).mended(asked)
 
@@ -230,7 +230,9 @@ def _held_up(asked: Question) -> Blocked:
 
 
 def _no_room(asked: Question) -> Blocked:
-    """Report what others hold of what it needs."""
+    """Report what others hold of what it needs, or which job is before it."""
+    if not asked.fits_nowhere:
+        return _held_up(asked)  # There is room, but on devices that those before it need.
     return _wording(asked.cluster).no_room(asked)
 
 
