@@ -1,12 +1,15 @@
 """`python -m tests.mutants --count 30 --seed 1`: the share of mutants that some test kills.
 
-Exits with 1 if fewer than nine in ten are killed.
+Exits with 1 if fewer than nine in ten are killed. `--unseen` tries none: it lists every place
+to which no test comes so that its mutant would do something else. That takes one run of the
+tests; `--only core/caps.py` keeps to some sources.
 """
 
 import argparse
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -27,13 +30,20 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="sources whose path has this in it")
+    parser.add_argument("--unseen", action="store_true", help="list what no test can kill")
     parser.add_argument("tests", nargs="*", default=[str(ROOT / name) for name in TESTS])
     args = parser.parse_args(arguments)
-    trial = Trial(draw(random.Random(args.seed), args.count))
+    places = [place for place in every_place() if args.only in place.file]
+    random.Random(args.seed).shuffle(places)
+    drawn = (place for place in places if place.mutant.is_source)
+    trial = Trial(
+        places if args.unseen else [*islice(drawn, args.count)], trying=not args.unseen
+    )
     status = pytest.main([*OPTIONS, *args.tests], plugins=[trial])
     if not trial.verdicts:
         return status
-    alive = [str(each) for each in trial.verdicts if each.lives]
+    alive = sorted(str(each) for each in trial.verdicts if each.lives)
     count = len(trial.verdicts)
     print(
         f"{count - len(alive)} of {count} mutants killed (seed {args.seed})", *alive, sep="\n"
@@ -41,12 +51,12 @@ def main(arguments: Sequence[str]) -> int:
     return int(len(alive) * 10 > count)
 
 
-def draw(rng: random.Random, count: int) -> list[Drawn]:
-    """Return so many mutants, each place as likely as any other."""
+def every_place() -> Iterator[Drawn]:
+    """Return every mutant there is."""
     sources = ROOT / "src/allotment"
-    paths = sorted(path for name in MUTATED for path in (sources / name).rglob("*.py"))
-    places = [Drawn(path, mutant) for path in paths for mutant in mutants(path.read_text())]
-    return rng.sample(places, min(count, len(places)))
+    for path in sorted(path for name in MUTATED for path in (sources / name).rglob("*.py")):
+        for mutant in mutants(path.read_text()):
+            yield Drawn(path, mutant)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,24 @@
 import ast
 import builtins
 import gc
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
-from tests.mutants.mutate import Span, span
+from tests.mutants.mutate import OTHER, Span, span
 
-MARK = "mutant_is_reached"
+REACHED, ORDERED, JOINED = "mutant_reached", "mutant_ordered", "mutant_joined"
+"""What marked code calls, by kind of expression."""
+
+ORDERS: Mapping[str, Callable[[Any, Any], object]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+SIGNS: dict[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">="}
 
 Key = tuple[str, int, bytes]
 """What tells the functions of a file apart: name, first line, place of every operation."""
@@ -21,7 +32,12 @@ def compiled(path: Path, source: str | ast.Module) -> CodeType:
 
 
 def marked(path: Path, source: str, numbers: Mapping[Span, int]) -> CodeType:
-    """Return a module's code that tells the observer each numbered place that it comes to."""
+    """Return a module's code that tells each numbered place where its mutant differs.
+
+    So a comparison by order is told where both sides are equal, or cannot be ordered; one by
+    `and` where it does not give True, one by `or` where it does not give False. A test that
+    tells nothing of a mutant runs on it as it runs without.
+    """
     tree = ast.parse(source)
     _Marks(numbers).visit(tree)
     return compiled(path, ast.fix_missing_locations(tree))
@@ -29,7 +45,24 @@ def marked(path: Path, source: str, numbers: Mapping[Span, int]) -> CodeType:
 
 def observe(observer: Callable[[int], None]) -> None:
     """Let marked code call this with its number."""
-    setattr(builtins, MARK, observer)
+
+    def reached(number: int, value: object) -> object:
+        observer(number)
+        return value
+
+    def ordered(number: int, left: object, sign: str, other: str, right: object) -> object:
+        value = ORDERS[sign](left, right)
+        if value is not ORDERS[other](left, right):
+            observer(number)
+        return value
+
+    def joined(number: int, value: object, same: object) -> object:
+        if value is not same:
+            observer(number)
+        return value
+
+    for name, mark in ((REACHED, reached), (ORDERED, ordered), (JOINED, joined)):
+        setattr(builtins, name, mark)
 
 
 def exchange(before: CodeType, after: CodeType) -> None:
@@ -56,7 +89,7 @@ def _key(code: CodeType) -> Key:
 
 
 class _Marks(ast.NodeTransformer):
-    """Replaces an expression E by (mark(number), E)[1]."""
+    """Replaces an expression by a call that tells its number, and gives its value."""
 
     def __init__(self, numbers: Mapping[Span, int]) -> None:
         self._numbers = numbers
@@ -66,6 +99,17 @@ class _Marks(ast.NodeTransformer):
         if not isinstance(node, ast.expr) or span(node) not in self._numbers:
             return node
         number = ast.Constant(self._numbers[span(node)])
-        mark = ast.Call(ast.Name(MARK, ast.Load()), [number], [])
-        both = ast.Tuple([mark, node], ast.Load())
-        return ast.copy_location(ast.Subscript(both, ast.Constant(1), ast.Load()), node)
+        match node:
+            case ast.Compare(left, [sign], [right]) if type(sign) in SIGNS:
+                signs = ast.Constant(SIGNS[type(sign)]), ast.Constant(OTHER[type(sign)])
+                mark = ast.Call(_name(ORDERED), [number, left, *signs, right], [])
+            case ast.BoolOp(word):
+                same = ast.Constant(isinstance(word, ast.And))
+                mark = ast.Call(_name(JOINED), [number, node, same], [])
+            case _:
+                mark = ast.Call(_name(REACHED), [number, node], [])
+        return ast.copy_location(mark, node)
+
+
+def _name(name: str) -> ast.Name:
+    return ast.Name(name, ast.Load())

@@ -36,32 +36,51 @@ class Mutant(NamedTuple):
     """Of the changed expression, in the source before."""
     before: str
     after: str
-    text: str
-    """The whole source."""
+    source: str
+    """The whole source before."""
 
     @property
     def line(self) -> int:
         """From 1."""
         return self.span[0]
 
+    @property
+    def text(self) -> str:
+        """The whole source with the change."""
+        first, column, last, end = self.span
+        assert last is not None
+        assert end is not None
+        lines = self.source.encode().splitlines(keepends=True)
+        before = b"".join(lines[: first - 1]) + lines[first - 1][:column]
+        behind = lines[last - 1][end:] + b"".join(lines[last:])
+        return (before + b"(" + self.after.encode() + b")" + behind).decode()
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it can be compiled: it takes long to find out."""
+        try:
+            compile(self.text, "mutant", "exec")
+        except SyntaxError:
+            return False
+        return True
+
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a source, outer expressions first."""
+    """Yield every mutant of a source, outer expressions first; not all need be sources."""
     for node in _in_functions(ast.parse(source)):
         match node:
             case ast.Compare(left, [operator], [right]):
-                yield from _with(source, node, f"({_of(source, left)}) {OTHER[type(operator)]}"
-                                               f" ({_of(source, right)})")  # fmt: skip
-            case ast.BoolOp(operator, values):
-                word = f" {OTHER[type(operator)]} "
-                yield from _with(source, node, word.join(f"({_of(source, v)})" for v in values))
-            case ast.UnaryOp(ast.Not(), operand):
-                yield from _with(source, node, f"({_of(source, operand)})")
+                parts, word = [left, right], OTHER[type(operator)]
+            case ast.BoolOp(operator, parts):
+                word = OTHER[type(operator)]
             case ast.BinOp(left, ast.Add() | ast.Sub() as operator, right):
-                yield from _with(source, node, f"({_of(source, left)}) {OTHER[type(operator)]}"
-                                               f" ({_of(source, right)})")  # fmt: skip
+                parts, word = [left, right], OTHER[type(operator)]
+            case ast.UnaryOp(ast.Not(), operand):
+                parts, word = [operand], ""
             case _:
-                pass
+                continue
+        after = f" {word} ".join(f"({_of(source, part)})" for part in parts)
+        yield Mutant(span(node), _of(source, node), after, source)
 
 
 def span(node: ast.expr) -> Span:
@@ -85,20 +104,3 @@ def _in_functions(tree: ast.Module) -> Iterator[ast.AST]:
 
 def _of(source: str, node: ast.expr) -> str:
     return ast.get_source_segment(source, node) or ""
-
-
-def _with(source: str, node: ast.expr, after: str) -> Iterator[Mutant]:
-    """Yield the source with a node replaced, if that still is a source."""
-    before = _of(source, node)
-    lines = source.encode().splitlines(keepends=True)
-    begin = sum(len(line) for line in lines[: node.lineno - 1]) + node.col_offset
-    assert node.end_lineno is not None
-    assert node.end_col_offset is not None
-    end = sum(len(line) for line in lines[: node.end_lineno - 1]) + node.end_col_offset
-    raw = source.encode()
-    text = (raw[:begin] + b"(" + after.encode() + b")" + raw[end:]).decode()
-    try:
-        compile(text, "mutant", "exec")
-    except SyntaxError:
-        return
-    yield Mutant(span(node), before, after, text)

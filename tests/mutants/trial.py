@@ -1,22 +1,25 @@
-"""The tests on one mutant after another, in one process that collects them once.
+"""The tests on one mutant after another, in forks of one process that collects them once.
 
-First every test runs on the sources as they are: which mutants does it reach, and how long does
-it take? Then each mutant gets a fork of the process, in which the tests that reach it run, the
-quickest first, until one fails. Tests of other packages come later.
+First every test runs on the sources as they are: to which mutants does it come so that their
+expression has another value, and how long does it take? Then each mutant gets a fork in which
+those tests run, the quickest first, until one fails. Tests of other packages come later. There
+is a fork for each core of the machine at a time.
 """
 
 import gc
 import os
+import pickle
 import resource
 import signal
+import tempfile
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from contextlib import ExitStack
+from functools import lru_cache, partial
 from itertools import zip_longest
 from pathlib import Path
 from types import CodeType
-from typing import NamedTuple, NoReturn, TextIO
+from typing import BinaryIO, NamedTuple, TextIO
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -34,6 +37,7 @@ HANGS_S = 10
 """So much longer than ten times its usual time, and a test counts as one that never ends."""
 MOST_BYTES = 6 << 30
 """Of memory: a mutant may make a list grow for ever."""
+CORES = len(os.sched_getaffinity(0))
 Clear = Callable[[], None]
 _cached = lru_cache(len)
 
@@ -59,7 +63,8 @@ class Drawn(NamedTuple):
         return "/".join(self.path.parts[self.path.parts.index("allotment") + 1 :])
 
     def __str__(self) -> str:
-        before, after = (" ".join(text.split()) for text in self.mutant[1:3])
+        mutant = self.mutant
+        before, after = (" ".join(text.split()) for text in (mutant.before, mutant.after))
         return f"{self.file}:{self.mutant.line}: {before}  →  {after}"
 
 
@@ -75,7 +80,7 @@ class Verdict(NamedTuple):
 
 
 class Reaching(NamedTuple):
-    """A test that reaches a mutant."""
+    """A test that comes to a mutant's expression where the mutant gives another value."""
 
     item: pytest.Item
     seconds: float
@@ -85,7 +90,9 @@ class Reaching(NamedTuple):
 class Trial:
     """A plugin of pytest that takes the place of its loop over the tests."""
 
-    def __init__(self, drawn: Sequence[Drawn]) -> None:
+    def __init__(self, drawn: Sequence[Drawn], *, trying: bool = True) -> None:
+        """Unless `trying`, only those are told that no test can kill."""
+        self._trying = trying
         self.verdicts: list[Verdict] = []
         self._drawn = drawn
         self._marked = {each.path: _marked(each.path, drawn) for each in drawn}
@@ -106,61 +113,82 @@ class Trial:
         if session.testsfailed:
             pytest.exit("the tests cannot be collected", returncode=2)
         tests = self._reaching(session.items)
-        for name in self._failed:
-            print(f"left out, since it fails on the sources as they are: {name}")
-        self._failed.clear()
         gc.collect()
+        running: dict[int, tuple[Drawn, TextIO]] = {}
         for drawn, reaching in zip(self._drawn, tests, strict=True):
-            self.verdicts.append(self._tried(drawn, sorted(reaching, key=_turn(drawn))))
-            print(self.verdicts[-1], flush=True)
+            if not reaching:
+                self._tell(Verdict(drawn, True, "no test gives it another value"))
+                continue
+            if not self._trying:
+                continue
+            if len(running) == CORES:
+                self._wait(running)
+            report = tempfile.TemporaryFile("w+", buffering=1)  # noqa: SIM115 - closed in _wait
+            trial = partial(self._be, drawn, sorted(reaching, key=_turn(drawn)), report)
+            running[_forked(trial)] = drawn, report
+        while running:
+            self._wait(running)
         return True
+
+    def _wait(self, running: dict[int, tuple[Drawn, TextIO]]) -> None:
+        """Wait for the end of one of the forks, and tell what became of its mutant."""
+        child, status = os.wait()
+        drawn, report = running.pop(child)
+        with report:
+            report.seek(0)
+            *_, last = ["", *report]
+        if not last:
+            raise RuntimeError(f"no test could be run on {drawn}")
+        self._tell(Verdict(drawn, status == 0, last.strip()))
+
+    def _tell(self, verdict: Verdict) -> None:
+        self.verdicts.append(verdict)
+        print(verdict, flush=True)
 
     def _reaching(self, items: Sequence[pytest.Item]) -> list[list[Reaching]]:
         """Return the tests that reach each mutant."""
         for path, code in self._marked.items():
             exchange(compiled(path, path.read_text()), code)
         observe(self._reached.add)
-        caches = _caches()
-        found: list[list[Reaching]] = [[] for _ in self._drawn]
-        for item, following in zip_longest(items, items[1:]):
-            before, failed = time.process_time(), len(self._failed)
+        with ExitStack() as opened:
+            files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(CORES)]
+            for part, file in enumerate(files):
+                _forked(partial(self._watch, items, part, file))
+            statuses = [os.wait()[1] for _ in files]
+            if any(statuses):
+                raise RuntimeError("the tests could not be run on the sources as they are")
+            found: list[list[Reaching]] = [[] for _ in self._drawn]
+            for file in files:
+                file.seek(0)
+                for place, seconds, passed, reached in pickle.load(file):
+                    item = items[place]
+                    if not passed:
+                        print(f"left out, since it fails as the sources are: {item.nodeid}")
+                        continue
+                    for number in reached:
+                        found[number].append(Reaching(item, seconds))
+            return found
+
+    def _watch(self, items: Sequence[pytest.Item], part: int, file: BinaryIO) -> int:
+        """Run one of so many parts of the tests; write what each of them reaches."""
+        caches, watched = _caches(), list[tuple[int, float, bool, set[int]]]()
+        places = range(part, len(items), CORES)
+        for place, following in zip_longest(places, places[1:]):
+            before = time.process_time()
+            self._failed.clear()
             self._reached.clear()
-            _run(item, following, caches)
-            reaching = Reaching(item, time.process_time() - before)
-            if len(self._failed) == failed:
-                for number in self._reached:
-                    found[number].append(reaching)
-        return found
+            _run(items[place], None if following is None else items[following], caches)
+            seconds = time.process_time() - before
+            watched.append((place, seconds, not self._failed, {*self._reached}))
+        pickle.dump(watched, file)
+        file.flush()
+        return 0
 
-    def _tried(self, drawn: Drawn, reaching: Sequence[Reaching]) -> Verdict:
-        """Return what some tests make of a mutant, in a fork."""
-        if not reaching:
-            return Verdict(drawn, True, "no test reaches it")
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            self._be(drawn, reaching, write)
-        os.close(write)
-        with os.fdopen(read) as lines:
-            (last,) = deque(lines, maxlen=1) or [""]
-        _, status = os.waitpid(child, 0)
-        if not last:
-            raise RuntimeError(f"no test could be run on {drawn}")
-        return Verdict(drawn, status == 0, last.strip())
-
-    def _be(self, drawn: Drawn, reaching: Sequence[Reaching], write: int) -> NoReturn:
-        """Be this mutant: exit with 0 if no test fails."""
-        status = 1
-        try:
-            silence = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(silence, 1)
-            os.dup2(silence, 2)
-            resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-            exchange(self._marked[drawn.path], compiled(drawn.path, drawn.mutant.text))
-            with os.fdopen(write, "w", buffering=1) as report:
-                status = self._lives(reaching, report)
-        finally:
-            os._exit(status)
+    def _be(self, drawn: Drawn, reaching: Sequence[Reaching], report: TextIO) -> int:
+        """Be this mutant: return 0 if no test fails."""
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+        exchange(self._marked[drawn.path], compiled(drawn.path, drawn.mutant.text))
+        return self._lives(reaching, report)
 
     def _lives(self, reaching: Sequence[Reaching], report: TextIO) -> int:
         caches = _caches()
@@ -176,6 +204,21 @@ class Trial:
                 return 0
         print(f"{len(reaching)} tests", file=report)
         return 0
+
+
+def _forked(work: Callable[[], int]) -> int:
+    """Return the number of a new process that does some work in silence."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        status = work()
+    finally:
+        os._exit(status)
 
 
 def _marked(path: Path, drawn: Sequence[Drawn]) -> CodeType:
