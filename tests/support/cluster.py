@@ -143,17 +143,17 @@ def gone(pid: int) -> bool:
 def until(check: Callable[[], bool], what: str, seconds: float = PATIENCE_S) -> None:
     """Wait until a check holds. Fails naming what was waited for.
 
-    It looks often, and for at most half of the time: a check may start a process, and on a busy
-    machine what it waits for wants the processor, too.
+    It looks often at first, then ten times a second, and for at most half of the time: a check
+    may start a process, and what it waits for wants the processor, too.
     """
-    end = time.monotonic() + seconds
+    start = time.monotonic()
     while True:
         began = time.monotonic()
         if check():
             return
         looked = time.monotonic()
-        assert looked < end, f"waited {seconds} s for {what}"
-        time.sleep(max(0.01, looked - began))
+        assert looked < start + seconds, f"waited {seconds} s for {what}"
+        time.sleep(max(0.01, looked - began, min(0.1, (looked - start) / 20)))
 
 
 def end_launchers(state: Path) -> None:
