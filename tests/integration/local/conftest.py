@@ -4,21 +4,50 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.local.harness import Runner, a_runner, an_unprivileged_runner
+from tests.integration.local.harness import (
+    Runner,
+    a_runner,
+    an_unprivileged_runner,
+    groups_of,
+    until,
+)
 
 
-@pytest.fixture
-def runner() -> Iterator[Runner]:
-    """A launcher with the rights of whoever runs the tests."""
+@pytest.fixture(scope="module")
+def shared_runner() -> Iterator[Runner]:
     with a_runner() as made:
         yield made
 
 
 @pytest.fixture
-def user_runner() -> Iterator[Runner]:
-    """A launcher that is not root."""
+def runner(shared_runner: Runner) -> Iterator[Runner]:
+    """The file's launcher, with the rights of whoever runs the tests, and nothing to do.
+
+    To start one takes as long as twenty tasks.
+    """
+    yield shared_runner
+    shared_runner.clear()
+    until(lambda: not groups_of(shared_runner.state), "the groups of tasks to be gone")
+
+
+@pytest.fixture
+def own_runner() -> Iterator[Runner]:
+    """A launcher for a test that finds fault with what others leave, or leaves such itself."""
+    with a_runner() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def shared_user_runner() -> Iterator[Runner]:
     with an_unprivileged_runner() as made:
         yield made
+
+
+@pytest.fixture
+def user_runner(shared_user_runner: Runner) -> Iterator[Runner]:
+    """The file's launcher that is not root, and nothing to do."""
+    yield shared_user_runner
+    shared_user_runner.clear()
 
 
 OWN = pytest.param("own", marks=pytest.mark.needs_root)

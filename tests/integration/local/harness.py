@@ -22,6 +22,8 @@ from tests.support.patience import PATIENCE_S
 
 SOURCES = Path(allotment.__file__).parent.parent
 NOBODY = 65534
+REPORT_S = 0.1
+"""How long to wait for a report before looking without."""
 SYSTEM_PYTHON = "/usr/bin/python3"
 
 Status = dict[str, Any]
@@ -113,12 +115,25 @@ class Runner:
         """Launch a task and give its final status."""
         return self.launch(argv, **fields).ended()
 
-    def close(self) -> None:
+    def clear(self) -> None:
         """End everything this test started, and see that nothing is left of it."""
         live = self.state / layout.LIVE
         for path in live.iterdir():
             Task(self, path.name).control("kill")
         until(lambda: not list(live.iterdir()), "all tasks to end")
+        assert (self.state / layout.LOG).read_text() == ""
+        self._forget_reports()
+
+    def _forget_reports(self) -> None:
+        self.reports.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while self.reports.recv(256):
+                pass
+        self.reports.settimeout(REPORT_S)
+
+    def close(self) -> None:
+        """Clear, and let the launcher retire; see that nothing is left of it either."""
+        self.clear()
         pid = self.launcher_pid
         self.ask({"op": "retire"})
         self.hang_up()
@@ -224,7 +239,7 @@ def _listen(state: Path) -> socket.socket:
     with in_folder(state) as folder:
         reports.bind(f"{folder}/{layout.REPORT}")
     (state / layout.REPORT).chmod(0o666)  # for a launcher that runs as another user
-    reports.settimeout(0.1)
+    reports.settimeout(REPORT_S)
     return reports
 
 

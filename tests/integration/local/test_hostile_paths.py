@@ -25,6 +25,12 @@ AT_ONCE = 20
 
 
 @pytest.fixture
+def runner(own_runner: Runner) -> Runner:
+    """A launcher in a state folder that no other test has put anything in."""
+    return own_runner
+
+
+@pytest.fixture
 def home(reachable: Path) -> Path:
     """The attacker's folder, beside a victim's closed home with an open folder in it."""
     closed = owned(reachable / "victim", VICTIM, 0o700)

@@ -40,6 +40,12 @@ OURS = ("allot-", "python")
 """The names of our processes, until they become a task's command."""
 
 
+@pytest.fixture
+def runner(own_runner: Runner) -> Runner:
+    """A launcher that the attacker has not met before."""
+    return own_runner
+
+
 @contextmanager
 def an_attacker(
     folder: Path, user: int = USER, *only: str

@@ -318,6 +318,12 @@ needs_registry = pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"
 
 
 @pytest.fixture
+def runner(own_runner: Runner) -> Runner:
+    """A launcher in a state folder that no other test has put anything in."""
+    return own_runner
+
+
+@pytest.fixture
 def registry(reachable: Path) -> Iterator[Registry]:
     with a_registry(reachable / "registry") as made:
         yield made

@@ -97,7 +97,10 @@ def test_a_file_can_be_data(runner: Runner, kind: str, tmp_path: Path) -> None:
 
 
 @NAMESPACED
-def test_the_state_folder_is_hidden_but_for_what_was_given(runner: Runner, kind: str) -> None:
+def test_the_state_folder_is_hidden_but_for_what_was_given(
+    own_runner: Runner, kind: str
+) -> None:
+    runner = own_runner
     (runner.state / "secret").write_text("token")
     for name in ("outputs/1", "code/deep"):
         (runner.state / name).mkdir(parents=True)
@@ -140,7 +143,7 @@ def test_the_state_folder_is_hidden_but_for_what_was_given(runner: Runner, kind:
 
 
 def test_the_folder_of_a_task_may_lie_in_the_state_folder(runner: Runner, kind: str) -> None:
-    folder = runner.state / "outputs" / "7"
+    folder = runner.state / "outputs" / kind
     folder.mkdir(parents=True)
     script = "echo here > file; pwd -P"
     text = output_of(runner, script, cwd=str(folder), writable=[str(folder)], namespaces=kind)
@@ -238,8 +241,6 @@ def test_a_task_runs_as_its_user(runner: Runner, kind: str, public_folder: Path)
 @pytest.mark.needs_root
 @ALL_KINDS
 def test_a_folder_closed_to_the_user_is_told(runner: Runner, kind: str) -> None:
-    closed = runner.state / "closed"
-    closed.mkdir(mode=0o700)
     status = runner.run(["true"], cwd="/root", uid=NOBODY, gid=NOBODY, namespaces=kind)
     assert status["exit_code"] == 126
     assert status["cause"] == "cannot enter the working directory /root: Permission denied"

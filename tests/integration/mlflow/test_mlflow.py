@@ -19,7 +19,7 @@ from tests.support.served import free_ports
 pytestmark = mlflow.MARKS
 
 TRAIN = """\
-import mlflow, os, pathlib, sys
+import mlflow, os, pathlib, sys, time
 mlflow.set_experiment(sys.argv[1])
 run = mlflow.start_run(run_id=os.environ.get("ALLOT_MLFLOW_LAST_RUN"))
 for step in range(1, 6):
@@ -35,7 +35,7 @@ if sys.argv[2] == "model":
 print("run", run.info.run_id, flush=True)
 pathlib.Path(sys.argv[3], "waits").touch()
 while not pathlib.Path(sys.argv[3], "go").exists():
-    pass
+    time.sleep(0.05)
 """
 
 
