@@ -16,9 +16,10 @@ from allotment.cli.words import (
 )
 from allotment.model.diagnosis import Diagnosis, Exit, Usage
 from allotment.model.events import Phase
+from allotment.model.gains import MoveFor
 from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, show_bytes, show_millis
-from allotment.service.gain_words import beside_words, gained_words
+from allotment.service.gain_words import beside_words, gained_words, tells_why
 from allotment.service.suspension_words import all_suspended_words
 from allotment.service.views import AttemptView, TaskView
 from allotment.service.words import with_image_words
@@ -35,6 +36,16 @@ ENGINE_JOB = Column("JOB THERE", right=True)
 """Its number in another system, where that runs it."""
 
 
+MOVED = "moved to another place"
+LEFT = {
+    MoveFor.TASKS: "left to grow",
+    MoveFor.NEARER: "moved closer together",
+    MoveFor.ROOM: "left a nearly empty node to others",
+    MoveFor.IDLE: "moved to idle devices",
+    MoveFor.BACK: "moved back to where it was faster",
+}
+
+
 def attempt_lines(
     attempt: AttemptView, job: int, now: int, told: Diagnosis | None = None
 ) -> list[str]:
@@ -48,7 +59,8 @@ def attempt_lines(
     ]
     if attempt.gained is not None:
         since = attempt.gained
-        lines.append(f"  {gained_words(since.rate, since.before, kept=since.kept)}")
+        words = gained_words(since.rate, since.before, since.expected, kept=since.kept)
+        lines.append(f"  {words}")
     if attempt.packing is not None:
         lines.append(f"  {beside_words(attempt.packing)}")
     lines += [f"  {line}" for line in suspension_lines(attempt)]
@@ -72,8 +84,8 @@ def _grounds(attempt: AttemptView, job: int) -> str:
     if attempt.stop_cause and not attempt.ended_at:
         parts.append(f"told to stop: {plain(attempt.stop_cause)}")
     if attempt.wanted_by == job:
-        grew = attempt.gain is not None and attempt.gain.expected
-        parts.append("left to grow" if grew else "moved to another place")
+        gain = attempt.gain
+        parts.append(LEFT[gain.why] if gain is not None and tells_why(gain) else MOVED)
     elif attempt.wanted_by is not None:
         parts.append(f"its place went to job {attempt.wanted_by}")
     return f"  ({'; '.join(parts)})" if parts else ""

@@ -14,6 +14,7 @@ from allotment.cli.watching import Every, watch
 from allotment.cli.words import NOTHING_THERE, count, show_span
 from allotment.client import Client
 from allotment.model.quantity import show_bytes, show_milli
+from allotment.service.gain_words import times
 from allotment.service.live_view import LiveTask
 
 COLUMNS = (
@@ -33,6 +34,7 @@ COLUMNS = (
     Column("RAN", rank=5, right=True),
 )
 TURN = Column("TURN", rank=1, right=True)
+GAIN = Column("GAIN", rank=1, right=True)
 
 
 class By(StrEnum):
@@ -61,8 +63,10 @@ def top(  # noqa: PLR0913 - one argument an option
     CPU and MEMORY are written as used/allowed. GPU is how busy the devices of the task are,
     where their driver can be asked. STEP, STEPS/H and LEFT are the progress that the job
     reports; without it STEP and STEPS/H come from its checkpoints. Where jobs take turns, TURN
-    is how much of its turn a job has left, or `over` once others may have theirs. The page is
-    drawn again every 2 s until Ctrl-C; a file gets it once.
+    is how much of its turn a job has left, or `over` once others may have theirs. GAIN is how
+    fast a job is since it was moved or grew, against before; of one that runs beside another,
+    what both do at once against their turns. The page is drawn again every 2 s until Ctrl-C;
+    a file gets it once.
 
     Examples:
       allot top
@@ -112,11 +116,15 @@ def _draw(tasks: Sequence[LiveTask], by: By) -> None:
         f"{clock}  {count(len(tasks), 'task')} running: {cpus} CPUs at work, {memory} in memory"
     )
     ordered = sorted(tasks, key=lambda task: (FIRST[by](task), task.job, task.task))
-    if any(task.turn_left_ms is not None for task in tasks):
-        rows = [(*as_row(task), _turn(task)) for task in ordered]
-        print_table((*COLUMNS, TURN), rows)
-    elif tasks:
-        print_table(COLUMNS, [as_row(task) for task in ordered])
+    columns, rows = list(COLUMNS), [list(as_row(task)) for task in ordered]
+    for column, cell in ((TURN, _turn), (GAIN, _gain)):
+        cells = [cell(task) for task in ordered]
+        if any(cells):
+            columns.append(column)
+            for row, text in zip(rows, cells, strict=True):
+                row.append(text or NOTHING_THERE)
+    if tasks:
+        print_table(columns, rows)
 
 
 def as_row(task: LiveTask) -> tuple[str, ...]:
@@ -142,8 +150,12 @@ def as_row(task: LiveTask) -> tuple[str, ...]:
 
 def _turn(task: LiveTask) -> str:
     if task.turn_left_ms is None:
-        return NOTHING_THERE
+        return ""
     return show_span(task.turn_left_ms) if task.turn_left_ms else "over"
+
+
+def _gain(task: LiveTask) -> str:
+    return "" if task.gain_milli is None else times(task.gain_milli)
 
 
 def _step(task: LiveTask) -> str:

@@ -481,7 +481,7 @@ def _paced(state: State, record: e.Record, event: e.PaceMeasured) -> None:
 
 def _gained(state: State, record: e.Record, event: e.GainMeasured) -> None:
     job, attempt = _attempt(state, event)
-    attempt.gained = Measured(event.rate, event.before, event.kept, record.at)
+    attempt.gained = Measured(event.rate, event.before, event.kept, record.at, event.expected)
     if not event.kept:
         job.bad_moves = MOST_BAD_MOVES
     _gauge(state, job)

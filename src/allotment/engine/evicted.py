@@ -6,6 +6,7 @@ from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model.diagnosis import Diagnosis
+from allotment.model.gains import MoveFor
 from allotment.model.ids import JobId
 from allotment.model.reasons import StopCause
 from allotment.model.spec import JobSpec
@@ -97,9 +98,17 @@ def _reclaimed(attempt: AttemptRecord, other: JobRecord) -> str:
 def _for_itself(attempt: AttemptRecord) -> str:
     """Return for what a gang was told to go that has its place itself."""
     gain = attempt.stop.gain if attempt.stop is not None else None
-    if gain is not None and gain.expected:
-        return f"Devices were idle, and it goes on with up to {gain.tasks} tasks."
-    return "A better place became free, and it goes on there."
+    match gain.why if gain is not None else MoveFor.NEARER:
+        case MoveFor.TASKS if gain is not None and gain.expected:
+            return f"Devices were idle, and it goes on with up to {gain.tasks} tasks."
+        case MoveFor.BACK:
+            return "It was faster where it was before, and goes on there."
+        case MoveFor.IDLE:
+            return "Others take turns on its devices, and it goes on where some are idle."
+        case MoveFor.ROOM:
+            return "It leaves a nearly empty node to others, and goes on elsewhere."
+        case _:
+            return "A better place became free, and it goes on there."
 
 
 def _wanted_by(attempt: AttemptRecord) -> JobId | None:

@@ -3,7 +3,9 @@
 A job tells of its steps, and a shell measures how fast they come. That is an event where it
 says something new: the first reading of an attempt, or one that is quite different; in a queue
 that packs, also the first of each turn. The first reading after a move decides: a job that is
-slower than before is moved no more, and a gang that grew gives its new tasks up again.
+slower than before is moved no more, and a gang that grew, and gained less than a quarter of
+what was expected, gives its new tasks up again. One that was faster where it was goes back if
+its place is still free (`policies/rescheduling/migrating.py`).
 """
 
 from collections.abc import Iterator
@@ -67,8 +69,8 @@ def _compared(job: JobRecord, attempt: AttemptRecord, rate: int) -> Iterator[e.A
     before = len(job.attempts[-2].slots)
     if attempt.staying < before:
         return  # Others have taken more than it had got.
-    kept = not is_worse(rate, gain.rate)
-    yield e.GainMeasured(job.id, attempt.no, rate, gain.rate, kept)
+    kept = not is_worse(rate, gain.least(before, attempt.staying))
+    yield e.GainMeasured(job.id, attempt.no, rate, gain.rate, kept, gain.expected)
     if not kept and before < attempt.staying:
         yield shrinking(job, before)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from allotment.engine.records import JobRecord, Stop
+from allotment.engine.records import AttemptRecord, JobRecord, Stop
 from allotment.model.gains import Gauge
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Tenant
@@ -18,6 +18,7 @@ def gauge_of(tenants: Mapping[str, Tenant], job: JobRecord) -> Gauge | None:
     if queue is None or not (queue.grow_ms or queue.migrates or queue.packs):
         return None
     most = job.spec.task_count if role.elastic and queue.grow_ms else 0
+    back = _back(job)
     stops = (each.stop for each in job.attempts if each.stop is not None)
     moved = (stop.at for stop in stops if stop.wanted_by == job.id)
     return Gauge(
@@ -28,7 +29,28 @@ def gauge_of(tenants: Mapping[str, Tenant], job: JobRecord) -> Gauge | None:
         stays=job.bad_moves >= MOST_BAD_MOVES,
         together=tuple(sorted(other for other, gained in job.beside.items() if gained)),
         apart=tuple(sorted(other for other, gained in job.beside.items() if not gained)),
+        on_nodes=_on_nodes(job),
+        back=back.slots if back is not None else (),
+        back_rate=back.pace.rate if back is not None and back.pace is not None else 0,
     )
+
+
+def _on_nodes(job: JobRecord) -> tuple[tuple[int, int], ...]:
+    """Return the newest rate on each number of nodes, with the tasks that a job has now."""
+    tasks, rates = job.attempts[-1].staying, dict[int, int]()
+    for attempt in job.attempts:
+        if attempt.pace is not None and attempt.pace.tasks == tasks:
+            rates[len({slot.node for slot in attempt.slots[:tasks]})] = attempt.pace.rate
+    return tuple(sorted(rates.items()))
+
+
+def _back(job: JobRecord) -> AttemptRecord | None:
+    """Return how a job was before its last move if it was faster; once at most."""
+    *before, now = job.attempts
+    if now.gained is None or now.gained.kept or now.staying != len(before[-1].slots):
+        return None
+    went_back = any(each.gained is not None and not each.gained.kept for each in before)
+    return None if went_back else before[-1]
 
 
 def packs(tenants: Mapping[str, Tenant], job: JobRecord) -> bool:

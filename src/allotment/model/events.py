@@ -427,7 +427,9 @@ class GainMeasured(AttemptEvent, frozen=True):
     rate: int
     before: int
     kept: bool
-    """Whether it is no slower. If it is, it is moved no more."""
+    """Whether it gained as it should. If it did not, it is moved no more, but perhaps back."""
+    expected: int = 0
+    """What was predicted; 0 where nothing was."""
 
 
 class Parted(StrEnum):

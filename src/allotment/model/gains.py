@@ -4,9 +4,12 @@ A rate is steps an hour, as the job tells of its steps. It is compared only with
 the same job.
 """
 
+from enum import StrEnum
+
 import msgspec
 
 from allotment.model.ids import JobId
+from allotment.model.ledger import Slot
 from allotment.model.quantity import MINUTE, SECOND, Instant, Millis
 
 MOST_RATE = 2**53
@@ -15,17 +18,53 @@ LEAST_KEPT, OF_RATE = 19, 20
 """A job is worse off if it keeps less than so many parts of its rate: no reading is exact."""
 
 
+ON_MANY_MILLI = 850
+"""What a gang on several nodes has of its speed on one, in thousandths, unless it was measured.
+
+Two devices on two nodes had 0.85 of the speed of two on one: Jeon et al., ATC 2019.
+"""
+OF_GROWTH = 4
+"""A growth is kept if it brings one part in so many of what was expected, or more."""
+
+
+class MoveFor(StrEnum):
+    """For what a gang leaves for a place of its own."""
+
+    TASKS = "tasks"
+    """It gets more tasks where it is."""
+    NEARER = "nearer"
+    """Its tasks come closer together."""
+    ROOM = "room"
+    """It leaves a nearly empty node, which large gangs may have then."""
+    IDLE = "idle"
+    """Devices are idle there, and others take turns on its own."""
+    BACK = "back"
+    """It was faster where it was before."""
+
+
 class Gain(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a gang that leaves for a place of its own is expected to gain."""
 
     tasks: int
     """How many it is expected to have there."""
     rate: int = 0
-    """Its rate where it was; 0 where that was not measured."""
+    """Its rate where it was; 0 where that was not measured. Of one that took turns, that part
+    of it that its turns gave."""
     expected: int = 0
     """Its rate where it goes; 0 where that is not known."""
     cost_ms: Millis = Millis(0)
     """How long it is expected to do nothing, or to do again what was not saved."""
+    why: MoveFor = MoveFor.TASKS
+
+    def least(self, before: int, tasks: int) -> int:
+        """Return what the rate must be, with so many tasks instead of those before.
+
+        It may be below that by what is no more than chance (`is_worse`).
+        """
+        if self.why is not MoveFor.TASKS or tasks <= before:
+            return self.rate
+        more, asked = tasks - before, max(self.tasks, tasks) - before
+        return self.rate + max(0, self.expected - self.rate) * more // asked // OF_GROWTH
 
 
 class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -35,8 +74,10 @@ class Measured(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its rate since."""
     before: int
     kept: bool
-    """Whether it is no slower."""
+    """Whether it is no slower; after a growth, whether its new tasks bring enough."""
     at: Instant
+    expected: int = 0
+    """What was expected; 0 where nothing was."""
 
 
 class Pace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -102,6 +143,12 @@ class Gauge(msgspec.Struct, frozen=True):
     """Beside which jobs it was found to do better than by turns."""
     apart: tuple[JobId, ...] = ()
     """Beside which it or the other was found to do worse, or that could not be told."""
+    on_nodes: tuple[tuple[int, int], ...] = ()
+    """Its newest rate on each number of nodes, with as many tasks as it has now."""
+    back: tuple[Slot, ...] = ()
+    """Its place before this one, if it was faster there and did not go back to one yet."""
+    back_rate: int = 0
+    """Its rate there."""
 
     def rate_with(self, tasks: int) -> int:
         """Return what the rate would be with so many tasks: in proportion, or as was measured.

@@ -4,19 +4,36 @@ from collections.abc import Mapping
 from typing import Final
 
 from allotment.model.events import PackingMeasured, Parted
-from allotment.model.gains import Gain, Packing, is_more_than_turns
+from allotment.model.gains import Gain, MoveFor, Packing, is_more_than_turns
 from allotment.model.ids import JobId
 from allotment.model.quantity import show_millis
 
 
 def move_words(gain: Gain | None) -> str:
     """Return where a gang goes that leaves for a place of its own, and for what."""
-    if gain is None or not gain.expected:
+    if gain is None or not tells_why(gain):
         return "moves to another place"
+    if not gain.expected:
+        return GOES[gain.why]
+    goes = f"grows to {gain.tasks} task(s)" if gain.why is MoveFor.TASKS else GOES[gain.why]
+    made = "its turns give" if gain.why is MoveFor.IDLE else "are made"
     return (
-        f"grows to {gain.tasks} task(s): {gain.expected:,} steps an hour are expected, "
-        f"{gain.rate:,} are made; this costs about {show_millis(gain.cost_ms)}"
+        f"{goes}: {gain.expected:,} steps an hour are expected, "
+        f"{gain.rate:,} {made}; this costs about {show_millis(gain.cost_ms)}"
     )
+
+
+def tells_why(gain: Gain) -> bool:
+    """Whether it is known for what a gang moved: an old log does not say it of all."""
+    return bool(gain.expected) or gain.why is not MoveFor.TASKS
+
+
+GOES: Final[Mapping[MoveFor, str]] = {
+    MoveFor.NEARER: "moves closer together",
+    MoveFor.ROOM: "leaves a nearly empty node to others",
+    MoveFor.IDLE: "moves to idle devices",
+    MoveFor.BACK: "moves back to where it was faster",
+}
 
 
 def packed_words(beside: JobId, expected_milli: int, *, proven: bool) -> str:
@@ -68,7 +85,8 @@ PARTED: Final[Mapping[Parted, str]] = {
 }
 
 
-def gained_words(rate: int, before: int, *, kept: bool) -> str:
+def gained_words(rate: int, before: int, expected: int, *, kept: bool) -> str:
     """Return what a move gained, in steps an hour."""
     verdict = "" if kept else "; it is not moved for more again"
-    return f"makes {rate:,} steps an hour since it moved, {before:,} before{verdict}"
+    hoped = f", {expected:,} were expected" if expected not in (0, before) else ""
+    return f"makes {rate:,} steps an hour since it moved, {before:,} before{hoped}{verdict}"

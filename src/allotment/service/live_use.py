@@ -107,7 +107,7 @@ class LiveUse:
                 use.processes if use else 0,
                 tuple(d for d in look.devices.get(slot.node, ()) if d.index in slot.devices),
                 told.step, told.steps_per_hour, done, told.total, told.left_ms,
-                turn,
+                turn, _gain_milli(attempt),
             )  # fmt: skip
 
     def _saved(self, job: JobRecord) -> ProgressView:
@@ -140,6 +140,14 @@ def running(state: State) -> list[JobRecord]:
         if state.jobs[gang].state in (JobState.RUNNING, JobState.STOPPING)
         or gang in state.packed
     ]
+
+
+def _gain_milli(attempt: AttemptRecord) -> int | None:
+    """Return what a job was found to gain by running where it does."""
+    if attempt.packing is not None:
+        return attempt.packing.gain_milli or None
+    gained = attempt.gained
+    return gained.rate * 1000 // gained.before if gained is not None and gained.before else None
 
 
 def _running_tasks(job: JobRecord) -> list[TaskKey]:

@@ -42,3 +42,6 @@ class LiveTask(msgspec.Struct, frozen=True):
     """How long it still takes at that rate; None where that is not known."""
     turn_left_ms: int | None = None
     """How much is left of its turn; 0 once others may have theirs, None in other queues."""
+    gain_milli: int | None = None
+    """Its rate since its last move in thousandths of the one before; beside another, what both
+    do at once of what they do by turns. None where nothing was measured."""

@@ -206,7 +206,7 @@ def _saved(event: e.CheckpointSaved, _state: State, _at: Instant) -> str:
 
 
 def _gained(event: e.GainMeasured, _state: State, _at: Instant) -> str:
-    return gained_words(event.rate, event.before, kept=event.kept)
+    return gained_words(event.rate, event.before, event.expected, kept=event.kept)
 
 
 def _packed(event: e.Packed, _state: State, _at: Instant) -> str:

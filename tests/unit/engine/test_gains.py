@@ -59,6 +59,19 @@ def test_a_growth_that_makes_a_job_slower_is_undone_and_not_tried_again() -> Non
     assert not world.grows(job)
 
 
+@pytest.mark.parametrize(("rate", "kept"), [(3_000, False), (3_400, True)])
+def test_a_growth_is_undone_whose_new_tasks_bring_less_than_a_quarter(
+    rate: int, kept: bool
+) -> None:
+    """Six more tasks were to bring 6,000 steps more; 3,500 in all is a quarter of that."""
+    world = Growth()
+    job = grown(world)
+    world.tells(job, rate)
+    (gain,) = gains(world)
+    assert (gain.expected, gain.kept) == (8_000, kept)
+    assert any(isinstance(r.event, e.ShrinkRequested) for r in world.log) is not kept
+
+
 def test_what_others_took_meanwhile_is_not_compared() -> None:
     world = Growth()
     job = grown(world)

@@ -10,10 +10,11 @@ from allotment.engine.engine import Engine
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.cluster import Node
-from allotment.model.ids import JobId, NodeId
+from allotment.model.gains import MoveFor
+from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import MINUTE, SECOND, Millis
-from allotment.model.reports import NodeReport
+from allotment.model.reports import NodeReport, PaceReport
 from allotment.model.spec import Arch, GiveWay
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 from allotment.policies.rescheduling.by_affinity import Residents, by_affinity
@@ -153,6 +154,26 @@ def test_a_suspended_job_goes_to_devices_that_became_free() -> None:
     world.later(0)
     assert (world.is_(first), world.on(first)) == (S.RUNNING, 1)
     assert (world.is_(third), world.job(first).used_retries) == (S.RUNNING, 0)
+
+
+def test_what_leaves_its_turns_is_predicted_to_have_all_of_its_rate() -> None:
+    tenant = us(2, affine=False)
+    queues = tuple(replace(queue, migrates=True) for queue in tenant.queues)
+    world = Affine(2, 1)
+    config = a_config(replace(tenant, queues=queues), nodes=2, devices=1)
+    world.do(c.ApplyConfig(config))
+    first, other = world.comes(1), world.comes(1)
+    late = world.started(a_job().gpus(1).weight(3))
+    world.tell(PaceReport(first, AttemptNo(1), 1, 1_000))
+    world.later(SLICE)
+    assert (world.is_(first), world.is_(late)) == (S.SUSPENDED, S.RUNNING)
+    world.ends(other)
+    world.later(SECOND)
+    stop = world.job(first).attempts[-1].stop
+    assert stop is not None
+    assert stop.gain is not None
+    told = stop.gain.rate, stop.gain.expected, stop.gain.why
+    assert told == (250, 1_000, MoveFor.IDLE), "one turn in four is its own"
 
 
 def test_of_suspended_jobs_that_of_the_most_crowded_server_goes() -> None:

@@ -91,10 +91,16 @@ class ByAffinity(Migrating):
     """The rescheduler of a cluster with queues that go by affinity."""
 
     def __init__(
-        self, cluster: Cluster, lines: frozenset[Line], moving: frozenset[Line], worth: Worth
+        self,
+        cluster: Cluster,
+        lines: frozenset[Line],
+        moving: frozenset[Line],
+        worth: Worth,
+        *,
+        save_when_told: bool,
     ) -> None:
         """Those of `lines` go by affinity, those of `moving` migrate."""
-        super().__init__(cluster, moving, worth, lines)
+        super().__init__(cluster, moving, worth, lines, save_when_told=save_when_told)
         packing = packing_lines(cluster.tenants.values())
         self.order = self._residents = Residents(cluster.slices, moving, packing)
         self._lines = lines
@@ -194,7 +200,9 @@ class ByAffinity(Migrating):
         return self._of_its_types(gang, place)
 
 
-def by_affinity(cluster: Cluster, worth: Worth = may_start_anew) -> InSlices | None:
+def by_affinity(
+    cluster: Cluster, worth: Worth = may_start_anew, *, save_when_told: bool = False
+) -> InSlices | None:
     """Make the rescheduler of a cluster with queues that go by affinity, take turns or migrate.
 
     In cells jobs start where their cells are: only suspended ones go elsewhere.
@@ -206,8 +214,9 @@ def by_affinity(cluster: Cluster, worth: Worth = may_start_anew) -> InSlices | N
         if queue.by_affinity
     )
     if lines and cluster.cells is None:
-        return ByAffinity(cluster, lines, lines_that_migrate(cluster), worth)
-    return migrating(cluster, worth, lines)
+        moving = lines_that_migrate(cluster)
+        return ByAffinity(cluster, lines, moving, worth, save_when_told=save_when_told)
+    return migrating(cluster, worth, lines, save_when_told=save_when_told)
 
 
 def _on(book: NodeBook, request: Request, kind: str) -> tuple[Slot, ...] | None:

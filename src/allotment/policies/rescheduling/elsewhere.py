@@ -24,6 +24,7 @@ from allotment.model.ids import JobId
 from allotment.model.quantity import Instant
 from allotment.model.spec import GiveWay
 from allotment.policies.rescheduling.moves import BetterPlace, move_to
+from allotment.policies.rescheduling.predicting import by_leaving_turns
 from allotment.policies.rescheduling.stints import Line, Worth
 
 Key = Callable[[Gang], tuple[int, Instant, JobId]]
@@ -61,4 +62,4 @@ def elsewhere(
         with cluster.fenced(gang.standing.shape, now):
             found = place_for(gang)
         if found is not None and not cluster.barred(gang.id, found[0], now):
-            yield move_to(cluster, gang, found)
+            yield move_to(cluster, gang, found, by_leaving_turns(cluster, gang, now))

@@ -11,8 +11,7 @@ When a job finds no place, such gangs give up surplus tasks at once, those place
 to jobs of their tenant, or among borrowers to any. So what idles is used, and costs such jobs
 that come later no more than the grace time.
 
-Source: Xiao et al., Gandiva, OSDI 2018, section 3.3 (grow-shrink, for jobs that opt in). That
-three times the cost is asked for is ours: it stands for what a prediction does not know.
+Source: Xiao et al., Gandiva, OSDI 2018, section 3.3 (grow-shrink, for jobs that opt in).
 
 Bad at: jobs that ask for a fixed number of tasks; a gang whose first minutes are not like the
 rest.
@@ -35,20 +34,17 @@ from allotment.core.trial import Trial
 from allotment.model.gains import Gain, Gauge
 from allotment.model.ids import JobId
 from allotment.model.ledger import Placement
-from allotment.model.quantity import DEVICE, HOUR, Instant, Millis, earlier
+from allotment.model.quantity import DEVICE, Instant, Millis, earlier
 from allotment.policies.rescheduling.by_affinity import by_affinity
 from allotment.policies.rescheduling.giving_up import given_up
 from allotment.policies.rescheduling.idle import Idle
 from allotment.policies.rescheduling.in_slices import InSlices, Line
 from allotment.policies.rescheduling.moves import move_to
+from allotment.policies.rescheduling.predicting import WORTH, time_saved
 from allotment.policies.rescheduling.stints import Worth, may_start_anew, restart_from
 
 LENGTHS_APART = 6
 """A gang grows at most once in so many times the length for which devices are to be idle."""
-WORTH = 3
-"""So many times its cost a growth is to gain."""
-FURTHEST = 2 * HOUR
-"""What is gained later than that does not count: until then much may come between."""
 
 
 class Growers(Book):
@@ -251,13 +247,10 @@ class Growing:
         expected = gauge.rate_with(tasks)
         if tasks <= len(gang.slots) or expected <= pace.rate:
             return None
-        left = pace.ends_at - now if pace.ends_at else now - gang.placed_at
-        left = min(max(0, left), FURTHEST)
-        saved = left - left * pace.rate // expected
         unsaved = 0 if self._save_when_told else max(0, now - gang.saved_at)
         cost = gang.standing.switch_ms + unsaved
         gain = Gain(tasks, pace.rate, expected, Millis(cost))
-        return gain if saved >= WORTH * cost else None
+        return gain if time_saved(gang, pace.rate, expected, now) >= WORTH * cost else None
 
     def _tasks_then(self, gang: Gang, most: int) -> int:
         """Return with how many tasks a gang would start anew in its place, as things are."""
@@ -275,7 +268,7 @@ def growing(
     """Make the rescheduler of a cluster with queues that grow, are sliced, migrate or go by
     affinity; None where there are none of these.
     """
-    inner = by_affinity(cluster, worth)
+    inner = by_affinity(cluster, worth, save_when_told=save_when_told)
     after = {
         (tenant.name, queue.name): queue.grow_ms
         for tenant in cluster.tenants.values()

@@ -5,6 +5,8 @@ fewer of them; the gangs that are most apart first. Then the gangs on the node w
 free devices go to nodes with fewer, if at least three in four of its devices are free: so
 whole nodes become free for large gangs. A gang goes to devices of the same types, and only if
 it loses next to nothing: it is sent away as if it were evicted, saves, and goes on from that.
+Where its rate is known, it goes closer together only if that pays (`predicting.py`); one that
+is slower where it went goes back to its place, if that is free and it pays, once.
 No gang moves for a waiting job, and none moves another. One that is suspended for its turn
 goes where devices are idle, while others have its own (`elsewhere.py`).
 
@@ -14,7 +16,7 @@ a gang that has a better place may not go yet.
 Source: Xiao et al., Gandiva, OSDI 2018, section 3.3: migration for locality on departures
 and in the background, and defragmentation with its stopping rule.
 
-Bad at: gangs that are not slower for being apart: what a move gains is known only after it.
+Bad at: gangs that are not slower for being apart, and tell nothing of their steps.
 """
 
 from collections import Counter
@@ -30,6 +32,7 @@ from allotment.core.regions import NODE
 from allotment.core.request import Request, devices_of
 from allotment.core.slices import Slices, line_of
 from allotment.core.trial import Trial
+from allotment.model.gains import MoveFor
 from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import SECOND, Instant, earlier
@@ -40,6 +43,7 @@ from allotment.policies.rescheduling.in_slices import InSlices, Line, in_slices
 from allotment.policies.rescheduling.moves import BetterPlace, free_place, moves
 from allotment.policies.rescheduling.nearer_in_cells import nearer_in_cells, within
 from allotment.policies.rescheduling.packing import packing_lines
+from allotment.policies.rescheduling.predicting import by_moving, node_count, pays
 from allotment.policies.rescheduling.stints import (
     Stints,
     Worth,
@@ -68,6 +72,8 @@ class Movable(Stints):
         """Those on more than one node."""
         self.on: dict[NodeId, dict[JobId, Gang]] = {}
         """Those on one node, by it, if they use its devices."""
+        self.back: dict[JobId, Gang] = {}
+        """Those that were faster where they were before."""
 
     def enter(self, gang: Gang) -> None:
         super().enter(gang)
@@ -80,6 +86,8 @@ class Movable(Stints):
         ):
             return
         nodes = {slot.node for slot in gang.slots}
+        if gang.gauge is not None and gang.gauge.back:
+            self.back[gang.id] = gang
         if len(nodes) > 1:
             self.apart[gang.id] = gang
         elif devices_of(gang.requests):
@@ -90,6 +98,7 @@ class Movable(Stints):
         if gang.is_surplus:
             return
         self.apart.pop(gang.id, None)
+        self.back.pop(gang.id, None)
         there = self.on.get(gang.slots[0].node)
         if there is not None:
             there.pop(gang.id, None)
@@ -120,14 +129,20 @@ class Migrating(InSlices):
         lines: frozenset[Line],
         worth: Worth,
         roaming: frozenset[Line] = frozenset(),
+        *,
+        save_when_told: bool,
     ) -> None:
-        """Gangs of `lines` migrate; suspended ones of these, and of `roaming`, go elsewhere."""
+        """Gangs of `lines` migrate; suspended ones of these, and of `roaming`, go elsewhere.
+
+        Where jobs `save_when_told`, a restart costs them no work that is not saved.
+        """
         super().__init__(cluster)
         self._roaming = (lines | roaming) & cluster.slices.keys()
         self.order: Movable = Movable(
             cluster.slices, lines, packing_lines(cluster.tenants.values())
         )
         self._worth = worth
+        self._save_when_told = save_when_told
         self._looked_at = Instant(-EVERY)
         self._version = -1
         """The books as they were at the last look."""
@@ -159,7 +174,7 @@ class Migrating(InSlices):
             return None
         if self.cluster.ledger.version != self._version:
             return self._looked_at + AT_MOST_EVERY
-        return self._looked_at + EVERY if self._holds_back else None
+        return self._looked_at + EVERY if self._holds_back or self.order.back else None
 
     # ── what ────────────────────────────────────────────────────────────────────────────
 
@@ -201,39 +216,63 @@ class Migrating(InSlices):
         return place if same else None
 
     def _moves(self, look: Look, now: Instant) -> Iterator[Decision]:
-        together = partial(self._if_worth, look, partial(self._together, look))
+        back = partial(self._if_worth, look, MoveFor.BACK, self._before)
+        yield from moves(self.cluster, sorted(self.order.back), back, now, MoveFor.BACK)
+        together = partial(self._if_worth, look, MoveFor.NEARER, partial(self._together, look))
         apart = sorted(self.order.apart.values(), key=_most_apart)
         new = [gang.id for gang in apart if gang.id not in look.seen]
         yield from moves(self.cluster, new, together, now)
         emptied = self._emptiest()
         if emptied is not None:
-            off = partial(self._if_worth, look, partial(self._off, emptied))
+            off = partial(self._if_worth, look, MoveFor.ROOM, partial(self._off, emptied))
             new = sorted(self.order.on[emptied.id].keys() - look.seen)
-            yield from moves(self.cluster, new, off, now)
+            yield from moves(self.cluster, new, off, now, MoveFor.ROOM)
 
-    def _if_worth(self, look: Look, place_for: BetterPlace, gang: Gang) -> FreePlace | None:
-        """Find a better place for a gang, if it loses little by going there."""
+    def _if_worth(
+        self, look: Look, why: MoveFor, place_for: BetterPlace, gang: Gang
+    ) -> FreePlace | None:
+        """Find a better place for a gang, if it gains by going there, and loses little."""
         look.seen.add(gang.id)
-        stays = gang.gauge is not None and gang.gauge.stays
+        stays = why is not MoveFor.BACK and gang.gauge is not None and gang.gauge.stays
         found = None if stays or gang.id in self.cluster.reserved else place_for(gang)
         found = self._of_its_types(gang, found)
-        if found is None or self._worth(gang, look.at):
+        if found is None:
+            return None
+        gain = by_moving(gang, found[0], why, look.at)
+        if self._worth(gang, look.at) and (
+            why is MoveFor.ROOM
+            or pays(gang, gain, look.at, save_when_told=self._save_when_told)
+        ):
             return found
         look.holds_back = True
         return None
+
+    def _before(self, gang: Gang) -> FreePlace | None:
+        """Return the place where a gang was before, if it is free; where shares are counted."""
+        gauge, cluster = gang.gauge, self.cluster
+        back, books = gauge.back if gauge is not None else (), cluster.ledger.books
+        there = all(
+            slot.node in books and max(slot.devices, default=-1) < len(books[slot.node].types)
+            for slot in back
+        )
+        if cluster.cells is not None or not (back and there and cluster.slots_open(back)):
+            return None
+        with Trial(cluster) as trial:
+            trial.drop(gang.id)
+            return (back, ()) if trial.fits(back, gang.needs) else None
 
     def _together(self, look: Look, gang: Gang) -> FreePlace | None:
         """Find a place on fewer nodes, where it may keep devices that it has."""
         if self.cluster.cells is not None:
             return nearer_in_cells(self.cluster, gang)
         find = self.cluster.ledger.find
-        if _count(gang.slots) == PAIR and not self._fits_a_node(look, gang):
+        if node_count(gang.slots) == PAIR and not self._fits_a_node(look, gang):
             return None
         with Trial(self.cluster) as trial:
             trial.drop(gang.id)
             # The emptiest nodes hold most of a gang that none holds as a whole.
             slots = find(within(gang.requests, NODE), Pack()) or find(gang.requests, Spread())
-        nearer = slots is not None and _count(slots) < _count(gang.slots)
+        nearer = slots is not None and node_count(slots) < node_count(gang.slots)
         return (slots, ()) if slots is not None and nearer else None
 
     def _fits_a_node(self, look: Look, gang: Gang) -> bool:
@@ -275,7 +314,11 @@ class Migrating(InSlices):
 
 
 def migrating(
-    cluster: Cluster, worth: Worth = may_start_anew, roaming: frozenset[Line] = frozenset()
+    cluster: Cluster,
+    worth: Worth = may_start_anew,
+    roaming: frozenset[Line] = frozenset(),
+    *,
+    save_when_told: bool = False,
 ) -> InSlices | None:
     """Make the rescheduler of a cluster, if any of its queues is sliced, or migrates.
 
@@ -283,7 +326,7 @@ def migrating(
     """
     lines = lines_that_migrate(cluster)
     if lines or roaming & cluster.slices.keys():
-        return Migrating(cluster, lines, worth, roaming)
+        return Migrating(cluster, lines, worth, roaming, save_when_told=save_when_told)
     return in_slices(cluster)
 
 
@@ -302,12 +345,8 @@ def ran_for_long(gang: Gang, now: Instant) -> bool:
     return now >= restart_from(gang)
 
 
-def _count(slots: Sequence[Slot]) -> int:
-    return len({slot.node for slot in slots})
-
-
 def _most_apart(gang: Gang) -> tuple[int, JobId]:
-    return -_count(gang.slots), gang.id
+    return -node_count(gang.slots), gang.id
 
 
 def _free(book: NodeBook) -> int:

@@ -16,18 +16,23 @@ from allotment.core.gang import Gang, ReservedPlace
 from allotment.core.plan import Evict
 from allotment.core.request import Request
 from allotment.core.trial import Trial
-from allotment.model.gains import Gain
+from allotment.model.gains import Gain, MoveFor
 from allotment.model.ids import JobId
 from allotment.model.ledger import GUARANTEED
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import Instant
 from allotment.policies.rescheduling.ports import Moving
+from allotment.policies.rescheduling.predicting import by_moving
 
 BetterPlace = Callable[[Gang], FreePlace | None]
 """Finds where a gang is better off, if anywhere."""
 
 
 def moves(
-    cluster: Cluster, gangs: Sequence[JobId], place_for: BetterPlace, now: Instant
+    cluster: Cluster,
+    gangs: Sequence[JobId],
+    place_for: BetterPlace,
+    now: Instant,
+    why: MoveFor = MoveFor.NEARER,
 ) -> Iterator[Evict]:
     """Propose where gangs move, first ones first. O(gangs · search)."""
     for job in gangs:
@@ -38,7 +43,7 @@ def moves(
         with cluster.fenced(standing.shape, now):
             found = place_for(gang)
         if found is not None and not cluster.barred(job, found[0], now):
-            yield move_to(cluster, gang, found, _gain(gang, now))
+            yield move_to(cluster, gang, found, by_moving(gang, found[0], why, now))
 
 
 def move_to(cluster: Cluster, gang: Gang, place: FreePlace, gain: Gain | None = None) -> Evict:
@@ -67,15 +72,6 @@ def free_place(cluster: Cluster, gang: Gang, requests: tuple[Request, ...]) -> F
         trial.drop(gang.id)
         shape = replace(gang.standing.shape, requests=requests)
         return cluster.guarantee.free_place(shape, gang.entitlement)
-
-
-def _gain(gang: Gang, now: Instant) -> Gain | None:
-    """Return what to compare with after a move: how fast a gang is now, if that is known."""
-    pace = gang.gauge.pace if gang.gauge is not None else None
-    if pace is None:
-        return None
-    cost = Millis(gang.standing.switch_ms + max(0, now - gang.saved_at))
-    return Gain(len(gang.slots), pace.rate, cost_ms=cost)
 
 
 def better_place(cluster: Cluster, gang: Gang, moving: Moving) -> FreePlace | None:
