@@ -1,6 +1,8 @@
 """What an image costs a task, and how long one takes to come, beside other tools.
 
 Submit → process running is from sending the request to the start that the supervisor noted.
+Beside it the same image by podman, and by docker where its daemon runs: from starting the
+command to the first letter of its program, with the network of the machine, as jobs have it.
 The cold pull is of 96 MiB in 3,000 files over three layers, from a registry on this machine:
 `allot image pull` as a whole, and `skopeo copy` with `umoci unpack` where they are installed.
 What jobs take on the disk is how much larger the service's whole folder is while they run:
@@ -21,7 +23,7 @@ from bench.figures import Figure
 from tests.support.registry import Registry, a_file, a_registry, busybox, layer
 
 ROUNDS = 30
-MANY = 200
+MANY = 1000
 AT_ONCE = 100
 TOOLS = ("docker-registry", "htpasswd")
 
@@ -45,12 +47,14 @@ def main() -> list[Figure]:
         taken_mib = _taken_mib(cluster, image)
         pull = _pull(cluster, registry)
         other = _other_tools(registry, Path(folder))
+        runs = _runs(image, Path(folder))
         builds = _builds(cluster, registry, Path(folder))
     added = percentile(inside, 0.5) - percentile(bare, 0.5)
     figures = [
         Figure("submit → running in an image, p50", percentile(inside, 0.5), "ms", "lower", 40),
+        *runs,
         Figure("what the image adds, p50", added, "ms", "lower", 12),
-        Figure(f"{MANY} jobs of `true`, in an image", many_inside, "s", "lower"),
+        Figure(f"{MANY:,} jobs of `true`, in an image", many_inside, "s", "lower"),
         Figure("  to the same without", many_inside / many_bare, "×", "lower", 1.5),
         Figure(f"disk per job, {AT_ONCE} in one image", taken_mib / AT_ONCE, "MiB", "lower", 5),
         Figure("cold pull of 96 MiB", pull, "s", "lower"),
@@ -147,6 +151,56 @@ def _other_tools(registry: Registry, folder: Path) -> float:
     unpack = ["umoci", "unpack", "--image", f"{folder}/oci:1", f"{folder}/bundle"]
     subprocess.run(unpack, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - began
+
+
+PODMAN_CONF = """
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "file"
+runtime = "runc"
+"""
+"""What it takes where there is no systemd, and no right to raise limits."""
+
+
+def _runs(image: str, folder: Path) -> list[Figure]:
+    """Measure how long other tools take to run a program in the same image, where they can."""
+    figures: list[Figure] = []
+    if shutil.which("podman"):
+        conf = folder / "containers.conf"
+        conf.write_text(PODMAN_CONF)
+        places = ["--root", f"{folder}/podman", "--runroot", f"{folder}/podman-run"]
+        podman = ["podman", *places, "--storage-driver", "overlay"]
+        env = {**os.environ, "CONTAINERS_CONF": str(conf)}
+        pull = [*podman, "pull", "--quiet", "--tls-verify=false", image]
+        subprocess.run(pull, env=env, check=True, stdout=subprocess.DEVNULL)
+        figures.append(_run_by("podman", podman, image, env))
+        subprocess.run([*podman, "system", "reset", "--force"], env=env, check=True,
+                       capture_output=True)  # fmt: skip
+    docker = ["docker"]
+    if shutil.which("docker") and _is_up([*docker, "info"]):
+        subprocess.run([*docker, "pull", "--quiet", image], check=True, capture_output=True)
+        figures.append(_run_by("docker", docker, image, dict(os.environ)))
+        subprocess.run([*docker, "rmi", image], check=True, capture_output=True)
+    return figures
+
+
+def _is_up(words: list[str]) -> bool:
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+def _run_by(name: str, tool: list[str], image: str, env: dict[str, str]) -> Figure:
+    words = [*tool, "run", "--rm", "--network", "host", image, "/bin/echo", "here"]
+    took: list[float] = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            if not process.stdout.read(1):
+                raise RuntimeError(f"{name} ran nothing")
+            took.append((time.perf_counter() - began) * 1000)
+    return Figure(f"  by {name} run", percentile(took, 0.5), "ms", "lower")
 
 
 def _builds(cluster: BenchCluster, registry: Registry, folder: Path) -> list[Figure]:
