@@ -51,7 +51,8 @@ class Rclone(Store):
         return [
             str(_BIN / "rclone"), "serve", "s3", "--addr", f"127.0.0.1:{self.port}",
             "--auth-key", f"{KEY.id},{KEY.secret}", "--config", "", "--vfs-cache-mode", "off",
-            "--dir-cache-time", "0s", str(self.folder / "objects"),
+            # With 0s it never rests again after the first object.
+            "--dir-cache-time", "1ms", str(self.folder / "objects"),
         ]  # fmt: skip
 
     def put(self, files: Mapping[str, bytes | str]) -> None:

@@ -45,6 +45,7 @@ from allotment.service.content.manifest import (
 from allotment.service.content.receiving import UNSAID, Receiving, Words
 from allotment.service.content.shelf import Full, Room, blocks
 from allotment.service.data.naming import DataNames
+from allotment.service.data.objects.checkpoints import StoreCheckpoints
 from allotment.service.data.objects.objects import Objects
 from allotment.service.data.objects.place import place_of
 from allotment.service.data.store import PRESSED_S, UNKNOWN_S, UNUSED_S, DataStore
@@ -97,6 +98,7 @@ class Datasets:
         """Which read files that clients hold open, for as long as that takes."""
         self._accounts = HostAccounts()
         self.objects = Objects(state, self.store, wish, self._room)
+        self.in_stores = StoreCheckpoints(state, self.objects)
 
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
@@ -255,7 +257,8 @@ class Datasets:
         kept = {version.digest for version in left.versions}
         if gone is not None and gone.digest not in kept:
             # Checkpoints come one after the other, so that the sweep would find no end of them.
-            self.store.drop(dataset.id, gone.digest, at_once=gone.checkpoint is not None)
+            at_once = gone.checkpoint is not None and dataset.kind is DataKind.MANAGED
+            self.store.drop(dataset.id, gone.digest, at_once=at_once)
 
     def _whole(self, text: str) -> DataReference:
         named = self.names.reference(text)

@@ -10,15 +10,18 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
-from allotment.model.datasets import Dataset, DataVersion, JobCheckpoint
+from allotment.model.datasets import DataKind, Dataset, DataVersion, JobCheckpoint
 from allotment.model.errors import BackendError, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import SYSTEM
@@ -29,6 +32,8 @@ from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.content.manifest import FileEntry
 from allotment.service.data.datasets import Datasets
+from allotment.service.data.objects.listing import COMPLETE
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.wishes import Wish
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account, Folders
@@ -52,10 +57,10 @@ class Restoring:
         self._accounts = HostAccounts()
         self._threads = Threads("restoring", each=2, total=4)
 
-    async def ready(self, job: JobRecord) -> tuple[Phase, ...]:
+    async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
         """Have a job's newest checkpoint in place; return how long it took to restore it.
 
-        Raises BackendError where that cannot be now.
+        Raises BackendError where that cannot be now, and StoreTrouble.
         """
         found = self._newest(job)
         if found is None or found[1].checkpoint is None:
@@ -64,8 +69,13 @@ class Restoring:
         began, folder = time.time(), self._folders.checkpoints(job.id, job.spec)
         account = await self._accounts.of(job.owner)
         reported = job.checkpoint.path if job.checkpoint is not None else ""
+        places = (reported, f"{folder}/{kept.path}")
         work = partial(self._restored, dataset, version, kept, reported, folder, account)
         try:
+            if dataset.kind is DataKind.OBJECTS:
+                await self._fetched(dataset, version, places, account, is_wanted)
+                if not is_wanted():
+                    return ()
             if not await self._threads.run(job.owner.user, work, PATIENCE_S):
                 return ()
         except FileNotFoundError:
@@ -116,8 +126,7 @@ class Restoring:
                 return False
             if _is_there(f"{folder}/{kept.path}"):
                 return True  # An older one than what was reported, which is gone.
-        files = self._datasets.store.manifest(dataset.id, version.digest).files
-        tree = self._datasets.store.tree(dataset.id, version.digest)
+        files, tree = self._kept_files(dataset, version)
         source = os.open(tree, _FOLDER)
         try:
             with rights_of(account.identity):
@@ -131,6 +140,49 @@ class Restoring:
         finally:
             os.close(source)
         return True
+
+    async def _fetched(
+        self,
+        dataset: Dataset,
+        version: DataVersion,
+        places: tuple[str, ...],
+        account: Account,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Have a version of an object store here, unless the checkpoint is in its place.
+
+        Raises FileNotFoundError where its objects are not there any more, and as `ready`.
+        """
+
+        def is_there() -> bool:
+            with rights_of(account.identity):
+                return any(each and _is_there(each) for each in places)
+
+        if await self._threads.run(dataset.user, is_there, PATIENCE_S):
+            return
+        try:
+            await self._datasets.objects.ready(dataset, version.digest, is_wanted)
+        except StoreTrouble as trouble:
+            if trouble.kind not in {Kind.GONE, Kind.CHANGED}:
+                raise
+            raise FileNotFoundError(errno.ENOENT, trouble.cause) from trouble
+
+    def _kept_files(
+        self, dataset: Dataset, version: DataVersion
+    ) -> tuple[tuple[FileEntry, ...], Path]:
+        """Return the files of a checkpoint, and where they are. Raises FileNotFoundError."""
+        store = self._datasets.store
+        tree = store.tree(dataset.id, version.digest)
+        if dataset.kind is not DataKind.OBJECTS:
+            return store.manifest(dataset.id, version.digest).files, tree
+        found = self._datasets.objects.cache.manifest(dataset.id, version.digest).files
+        below = f"{found[0].path.partition('/')[0]}/"
+        files = [
+            msgspec.structs.replace(each, path=each.path.removeprefix(below))
+            for each in found
+            if each.path != f"{below}{COMPLETE}"
+        ]
+        return tuple(files), tree / below
 
 
 def _opened(folder: str) -> int:

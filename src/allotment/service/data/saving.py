@@ -40,6 +40,7 @@ from allotment.service.content.manifest import (
 from allotment.service.content.receiving import UNSAID, Receiving
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.bucket import Bucket, Stopped
+from allotment.service.data.objects.checkpoints import new_folder
 from allotment.service.data.objects.listing import COMPLETE, folder_of
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.wishes import Wish
@@ -144,18 +145,37 @@ class Saving:
         """Return the version that a job's checkpoint is now. Raises Rejected."""
         names, how = self._datasets.names, job.spec.checkpoint
         assert how is not None
-        dataset = names.find_to_write(names.reference(how.save), job.owner)
+        named = names.reference(how.save)
+        dataset = names.find_to_write(named, job.owner)
         folder = self._folders.checkpoints(job.id, job.spec)
         path = path_below(folder, newest.path)
         of = JobCheckpoint(job.id, newest.attempt, path, newest.step, newest.progress_milli)
         number = next((each.number for each in dataset.versions if each.checkpoint == of), 0)
         if not number:  # else a service that was killed kept it, and did not say so
-            with _told_plainly(lambda: None):
+            with _told_plainly(lambda: names.find_to_write(named, job.owner)):
                 account = await self._accounts.of(job.owner)
-                data = await self._taken(job, how.save, account, folder, path)
-                number = await self._closed(job, how.save, data, of)
+                if dataset.kind is DataKind.OBJECTS:
+                    number = await self._kept_in_store(job, dataset, account, folder, of)
+                else:
+                    data = await self._taken(job, how.save, account, folder, path)
+                    number = await self._closed(job, how.save, data, of)
         await self._leave_newest(dataset, job, how.keep)
         return f"{dataset.full}@{number}"
+
+    async def _kept_in_store(
+        self, job: JobRecord, dataset: Dataset, account: Account, folder: str, of: JobCheckpoint
+    ) -> int:
+        """Put a checkpoint to an object store; return its version. No part of one stays."""
+        store = self._datasets.in_stores
+        fresh = new_folder(job.id, dataset.id)
+        try:
+            await self._put_whole(job, dataset, account, folder, fresh, of.path)
+            return (await store.close(dataset, fresh, job.owner, of)).number
+        except (Rejected, StoreTrouble, Stopped, BackendError, OSError) as error:
+            # Else it may be a version all the same.
+            if not isinstance(error, Rejected) or error.code is not Code.UNCERTAIN:
+                await store.leave(dataset, job.id, job.owner)
+            raise
 
     async def _leave_newest(self, dataset: Dataset, job: JobRecord, keep: int) -> None:
         """Remove all but a job's newest checkpoints; one that jobs use goes another time."""
@@ -163,6 +183,8 @@ class Saving:
         for each in now.checkpoints_of(job.id)[:-keep]:
             with contextlib.suppress(Rejected):
                 await self._datasets.remove_from(now, each.number, SYSTEM)
+        if now.kind is DataKind.OBJECTS:
+            await self._datasets.in_stores.leave(now, job.id, job.owner)
 
     async def _put(self, job: JobRecord, name: str, account: Account) -> str:
         data = await self._taken(job, name, account, self._folder(job))
@@ -196,7 +218,25 @@ class Saving:
         return done.version.number
 
     async def _put_to_store(self, job: JobRecord, dataset: Dataset, account: Account) -> str:
-        """Put outputs to an object store; what is read of it counts them when all are there."""
+        """Put outputs to an object store; return the version of what it has then."""
+        put_to = folder_of(job.id, dataset.id)
+        await self._put_whole(job, dataset, account, self._folder(job), put_to)
+        closed = await self._datasets.objects.newest(dataset, job.owner)
+        return f"{dataset.full}@{closed.number}"
+
+    async def _put_whole(
+        self,
+        job: JobRecord,
+        dataset: Dataset,
+        account: Account,
+        source: str,
+        folder: str,
+        only: str = "",
+    ) -> None:
+        """Put the files of a folder, or `only` a part, to one of an object store.
+
+        What is read of it counts them when all are there. Raises what can go wrong.
+        """
         running, end = asyncio.current_task(), time.monotonic() + SAVING_S
         objects, names = self._datasets.objects, self._datasets.names
 
@@ -207,7 +247,7 @@ class Saving:
             return now is not None and now.id == dataset.id and names.may_write(now, job.owner)
 
         bucket = await objects.writer(dataset, goes_on)
-        prefix, folder = bucket.place.prefix, folder_of(job.id, dataset.id)
+        prefix = bucket.place.prefix
         below = f"{prefix}/{folder}" if prefix else folder
 
         def take(top: int, path: str) -> FileEntry:
@@ -215,7 +255,7 @@ class Saving:
 
         def work() -> None:
             try:
-                files = self._each(self._folder(job), account, take, f"{folder}/")
+                files = self._each(source, account, take, f"{folder}/", only)
                 data = written(files)
                 digest = hashlib.sha256(data).hexdigest()
                 bucket.put(f"{below}/{COMPLETE}", len(data), digest, lambda: iter([data]))
@@ -223,8 +263,6 @@ class Saving:
                 bucket.close()
 
         await self._threads.run(job.owner.user, work, SAVING_S)
-        closed = await objects.newest(dataset, job.owner)
-        return f"{dataset.full}@{closed.number}"
 
     def _folder(self, job: JobRecord) -> str:
         return self._folders.output(job.id, job.spec, job.attempts[-1].no)

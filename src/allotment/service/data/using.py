@@ -53,6 +53,7 @@ class DataUses:
     ) -> None:
         self._state = state
         self._restoring = restoring
+        self._in_stores = datasets.in_stores
         self._names = datasets.names
         self._store = datasets.store
         self._objects = datasets.objects
@@ -71,7 +72,7 @@ class DataUses:
         if spec.save:
             spec = msgspec.structs.replace(spec, save=self._saved_to(spec, owner))
         if spec.checkpoint is not None and spec.checkpoint.save:
-            named = self._kept_in(spec.checkpoint.save, spec.tenant, owner)
+            named = await self._kept_in(spec.checkpoint.save, spec.tenant, owner)
             saves = msgspec.structs.replace(spec.checkpoint, save=named)
             spec = msgspec.structs.replace(spec, checkpoint=saves)
         if not spec.data:
@@ -107,29 +108,16 @@ class DataUses:
     def _saved_to(self, spec: JobSpec, owner: Actor) -> str:
         """Return the whole name of the dataset that outputs are saved to. Raises Rejected."""
         dataset = self._next_of("save: outputs become", spec.save, spec.tenant, owner)
-        if dataset.objects is None:
-            check_open(dataset)
-        elif not dataset.objects.profile:
-            raise Rejected(
-                Code.NOT_SUPPORTED,
-                f"{dataset.full} is asked without a key, so nothing can be put there.",
-                "Make the dataset with `--profile`, or save to another.",
-            )
+        _check_key(dataset)
         return dataset.full
 
-    def _kept_in(self, name: str, tenant: str, owner: Actor) -> str:
+    async def _kept_in(self, name: str, tenant: str, owner: Actor) -> str:
         """Return the whole name of the dataset that keeps checkpoints. Raises Rejected."""
         what = "checkpoint.save: each checkpoint becomes"
         dataset = self._next_of(what, name, tenant, owner)
+        _check_key(dataset)
         if dataset.kind is DataKind.OBJECTS:
-            raise Rejected(
-                Code.NOT_SUPPORTED,
-                f"checkpoint.save: {dataset.full} is in an object store, where old ones would "
-                "never go.",
-                "Name a dataset that the service keeps: `allot data create NAME`; `save` puts "
-                "the outputs of the job to an object store.",
-            )
-        check_open(dataset)
+            await self._in_stores.check(dataset, owner)
         return dataset.full
 
     def _next_of(self, what: str, name: str, tenant: str, owner: Actor) -> Dataset:
@@ -249,7 +237,12 @@ class DataUses:
                 phases += await self._objects.ready(dataset, use.digest, is_wanted)
             except StoreTrouble as trouble:
                 raise NotUsable(trouble.diagnosis()) from trouble
-        return phases + (await self._restoring.ready(job) if is_wanted() else ())
+        if not is_wanted():
+            return phases
+        try:
+            return phases + await self._restoring.ready(job, is_wanted)
+        except StoreTrouble as trouble:
+            raise NotUsable(trouble.diagnosis()) from trouble
 
     def mounts_of(self, job: JobRecord) -> tuple[DataMount, ...]:
         """Return what is to be mounted for a job's tasks. Raises NotUsable."""
@@ -270,6 +263,18 @@ class DataUses:
         if version is None or version.digest != use.digest:
             raise NotUsable(_gone(f"{named} was removed since the job was submitted."))
         return DataMount(str(self._store.tree(dataset.id, version.digest)), use.at)
+
+
+def _check_key(dataset: Dataset) -> None:
+    """Raise Rejected where nothing can be put to a dataset."""
+    if dataset.objects is None:
+        check_open(dataset)
+    elif not dataset.objects.profile:
+        raise Rejected(
+            Code.NOT_SUPPORTED,
+            f"{dataset.full} is asked without a key, so nothing can be put there.",
+            "Make the dataset with `--profile`, or save to another.",
+        )
 
 
 def _gone(cause: str) -> Diagnosis:

@@ -5,6 +5,7 @@ least pace, and no redirect is followed. One of these for each thread.
 """
 
 import re
+import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -38,6 +39,8 @@ _A_PAGE: Final = "1000"
 _PIECE: Final = 1 << 20
 _SHOWN: Final = 200
 _ELSEWHERE: Final = {301, 307}
+_DONE: Final = {"GET": "read", "PUT": "written", "DELETE": "removed"}
+_MOST_LISTED: Final = 1_000_000
 _REGION: Final = re.compile(r"[a-z0-9-]{1,40}")
 
 
@@ -92,6 +95,10 @@ class Bucket:
         # In order of names the prefix itself comes before all that only begin with it.
         page = self._page({"prefix": prefix, "max-keys": "1"})
         return [each for each in page.objects if each.path == prefix]
+
+    def starting_with(self, start: str) -> list[str]:
+        """List the names of the objects that begin so. Raises StoreTrouble and Stopped."""
+        return [each.path for each in self._all(start, _MOST_LISTED, sys.maxsize)]
 
     def _all(self, prefix: str, most: int, most_bytes: int) -> list[Object]:
         found: list[Object] = []
@@ -175,6 +182,18 @@ class Bucket:
                     self._taken(answer, MOST_PAGE)
                 return
 
+    def remove(self, key: str) -> None:
+        """Remove an object, if it is there. Raises StoreTrouble and Stopped."""
+        for _ in self._tries():
+            with self._again():
+                try:
+                    with self._open("DELETE", key, {}) as answer:
+                        self._taken(answer, MOST_PAGE)
+                except StoreTrouble as trouble:
+                    if trouble.kind is not Kind.GONE:
+                        raise
+                return
+
     # ── asking ──────────────────────────────────────────────────────────────────────
 
     @contextmanager
@@ -236,8 +255,8 @@ class Bucket:
                 raise
             # It may have answered before it took all; if not, that is told next.
         answer = self._connection.getresponse()
-        if answer.status not in {200, 206}:
-            raise self._refused(answer, key, "written" if method == "PUT" else "read")
+        if answer.status not in {200, 204, 206}:
+            raise self._refused(answer, key, _DONE[method])
         try:
             yield answer
         finally:

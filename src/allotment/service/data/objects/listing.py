@@ -19,8 +19,10 @@ from allotment.service.content.manifest import FileEntry, read, written
 _DEEPEST: Final = 8
 _LONGEST_TEXT: Final = 8192
 COMPLETE: Final = ".allot-complete.json"
-"""The last object of a job's outputs, with the list of all others."""
-_OF_JOB: Final = re.compile(r"allot-job-[1-9]\d*-[0-9a-f]{8}")
+"""The last object of a job's outputs, or of a checkpoint, with the list of all others."""
+_OF_JOB: Final = re.compile(
+    r"allot-job-[1-9]\d*-[0-9a-f]{8}|allot-checkpoint-[1-9]\d*-[0-9a-f]{8}-[0-9a-f]{16}"
+)
 _MARK: Final = re.compile(r"[\x21\x23-\x7e]{1,256}")
 
 

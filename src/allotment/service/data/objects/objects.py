@@ -11,9 +11,10 @@ from functools import partial
 from typing import Final, TypeVar
 
 from allotment.engine.datasets import no_such_data
+from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
-from allotment.model.datasets import DataKind, Dataset, DataVersion, ObjectPlace
+from allotment.model.datasets import DataKind, Dataset, DataVersion, JobCheckpoint, ObjectPlace
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
@@ -137,10 +138,12 @@ class Objects:
             raise StoreTrouble(Kind.GONE, f"There is nothing in {dataset.objects}.").refusal()
         return await self.noted(dataset, seen, actor)
 
-    async def noted(self, dataset: Dataset, seen: Seen, actor: Actor) -> DataVersion:
+    async def noted(
+        self, dataset: Dataset, seen: Seen, actor: Actor, of: JobCheckpoint | None = None
+    ) -> DataVersion:
         """Return the version of what there is, which may be a new one; durable on return.
 
-        Raises Rejected.
+        It is checkpoint `of` a job. Raises Rejected.
         """
         room = self._room_of(dataset.tenant)
         work = partial(self.cache.note, dataset.id, seen, room)
@@ -163,10 +166,10 @@ class Objects:
             raise no_such_data(dataset.full)
         objects, digest = seen.listing.objects, seen.digest
         size = sum(each.size for each in objects)
-        await self._wish(c.CloseVersion(*key, digest, len(objects), size), actor)
+        await self._wish(c.CloseVersion(*key, digest, len(objects), size, of), actor)
         now = self._state.datasets.get(key)
         closed = now.versions if now is not None and now.id == dataset.id else ()
-        found = [each for each in closed if each.digest == digest]
+        found = [each for each in closed if (each.digest, each.checkpoint) == (digest, of)]
         if not found:
             raise no_such_data(dataset.full)  # It was removed meanwhile.
         return found[-1]
@@ -325,7 +328,17 @@ class Objects:
                 dataset = self._state.datasets.get((use.tenant, use.name))
                 if use.fetched and dataset is not None:
                     found.add(Version(dataset.id, use.digest))
+            found |= self._checkpoints(job)
         return found
+
+    def _checkpoints(self, job: JobRecord) -> set[Version]:
+        """Return the versions from which a job may be about to get its checkpoint back."""
+        how = job.spec.checkpoint
+        tenant, _, name = how.save.partition("/") if how is not None else ("", "", "")
+        dataset = self._state.datasets.get((tenant, name))
+        if dataset is None or dataset.kind is not DataKind.OBJECTS:
+            return set()
+        return {Version(dataset.id, each.digest) for each in dataset.checkpoints_of(job.id)}
 
     def _is_needed(self, dataset: str, name: str) -> bool:
         """Whether a fetch of a dataset relies on a file, or may; from any thread.

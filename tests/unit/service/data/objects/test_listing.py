@@ -79,12 +79,17 @@ def test_outputs_count_when_their_last_object_is_there() -> None:
         "allot-job-1-0a1b2c3d/.allot-complete.json",
         "allot-job-2-0a1b2c3d/a",
         "allot-job-2-0a1b2c3d/sub/.allot-complete.json",
+        "allot-checkpoint-1-0a1b2c3d-0123456789abcdef/c/a",
+        "allot-checkpoint-1-0a1b2c3d-0123456789abcdef/.allot-complete.json",
+        "allot-checkpoint-1-0a1b2c3d-fedcba9876543210/c/a",
         "allot-job-x/a",
         "allot-job-3-0a1b2c3d",
         "b",
     ]
     listing = listing_of([Object(f"bert/{path}", 1, "e") for path in paths], PLACE)
     assert [each.path for each in listing.objects] == [
+        "allot-checkpoint-1-0a1b2c3d-0123456789abcdef/.allot-complete.json",
+        "allot-checkpoint-1-0a1b2c3d-0123456789abcdef/c/a",
         "allot-job-1-0a1b2c3d/.allot-complete.json",
         "allot-job-1-0a1b2c3d/a",
         "allot-job-3-0a1b2c3d",

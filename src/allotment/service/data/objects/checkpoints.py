@@ -1,0 +1,154 @@
+"""Checkpoints in object stores: each below a name of its own, the list of its files last.
+
+What lies below such a name without that list is no checkpoint, so what a service that was
+killed had put is never seen. The next one of the same job takes it away, and old ones.
+"""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+import structlog
+
+from allotment.engine.state import State
+from allotment.model.datasets import Dataset, DataVersion, JobCheckpoint
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.ids import Actor, JobId
+from allotment.service.content.manifest import digest_of
+from allotment.service.data.objects.bucket import Bucket, Stopped
+from allotment.service.data.objects.cache import Seen
+from allotment.service.data.objects.listing import COMPLETE, ObjectList, files_of
+from allotment.service.data.objects.objects import LISTING_S, Objects
+from allotment.service.data.objects.signing import EMPTY
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.threads import Threads
+
+log = structlog.get_logger("allot.service")
+
+DELETING_S: Final = 3600.0
+_PROBE: Final = ".allot-may-write-"
+
+
+class StoreCheckpoints:
+    """Keeps checkpoints of jobs in object stores."""
+
+    def __init__(self, state: State, objects: Objects) -> None:
+        self._state = state
+        self._objects = objects
+        self._threads = Threads("checkpoints", each=2, total=4)
+
+    async def check(self, dataset: Dataset, actor: Actor) -> None:
+        """Try whether objects can be put and removed. Raises Rejected.
+
+        Else that would be told when the first checkpoint is there, or never.
+        """
+        try:
+            bucket = await self._objects.writer(dataset, lambda: True)
+            key = _below(dataset, f"{_PROBE}{os.urandom(8).hex()}")
+            await self._threads.run(actor.user, partial(_tried, bucket, key), 2 * LISTING_S)
+        except StoreTrouble as trouble:
+            raise trouble.refusal() from trouble
+        except (BackendError, TimeoutError) as error:
+            raise Rejected(
+                Code.UNAVAILABLE, f"{dataset.objects} was not tried: {error}.", "Try again."
+            ) from error
+
+    async def close(
+        self, dataset: Dataset, folder: str, actor: Actor, of: JobCheckpoint
+    ) -> DataVersion:
+        """Make what was put below a folder the next version. Raises Rejected."""
+        assert dataset.objects is not None
+        place = msgspec.structs.replace(dataset.objects, prefix=_below(dataset, folder))
+        seen = await self._objects.look(place, Actor(dataset.user, dataset.uid), actor)
+        if seen is None:
+            raise Rejected(Code.CONFLICT, f"What was put to {place} is not there any more.")
+        listing = ObjectList(
+            tuple(
+                msgspec.structs.replace(each, path=f"{folder}/{each.path}")
+                for each in seen.listing.objects
+            )
+        )
+        whole = Seen(listing, digest_of(files_of(listing)))
+        return await self._objects.noted(dataset, whole, actor, of)
+
+    async def leave(self, dataset: Dataset, job: JobId, owner: Actor) -> None:
+        """Remove the objects of a job's checkpoints that no version has, and no job uses.
+
+        Those of which a part was put as well. What cannot go now goes another time.
+        """
+        dataset = self._state.datasets.get((dataset.tenant, dataset.name), dataset)
+        kept = {each.digest for each in dataset.checkpoints_of(job)} | self._used(dataset)
+        try:
+            bucket = await self._objects.writer(dataset, lambda: True)
+            needed = partial(self._folders, dataset, kept)
+            work = partial(_cleared, bucket, _below(dataset, name_of(job, dataset.id)), needed)
+            await self._threads.run(owner.user, work, DELETING_S)
+        except (StoreTrouble, Stopped, BackendError, OSError, TimeoutError) as error:
+            log.warning("old checkpoints stay", job=job, dataset=dataset.full, why=str(error))
+
+    def _used(self, dataset: Dataset) -> set[str]:
+        """Return the digests of what jobs use of a dataset that have not ended: O(jobs)."""
+        return {
+            use.digest
+            for job in self._state.jobs.values()
+            if not job.state.finished
+            for use in job.spec.data
+            if (use.tenant, use.name) == (dataset.tenant, dataset.name)
+        }
+
+    def _folders(self, dataset: Dataset, digests: set[str]) -> set[str]:
+        """Return the folders at the top of some versions."""
+        found: set[str] = set()
+        for digest in digests:
+            try:
+                files = self._objects.cache.manifest(dataset.id, digest).files
+            except FileNotFoundError:
+                continue
+            found |= {each.path.partition("/")[0] for each in files}
+        return found
+
+
+def name_of(job: JobId, dataset: str) -> str:
+    """Return what the folders of a job's checkpoints begin with. `dataset` is its id."""
+    return f"allot-checkpoint-{job}-{dataset[:8]}-"
+
+
+def new_folder(job: JobId, dataset: str) -> str:
+    """Return a folder for one more: nothing that is there is ever overwritten."""
+    return f"{name_of(job, dataset)}{os.urandom(8).hex()}"
+
+
+def _below(dataset: Dataset, name: str) -> str:
+    assert dataset.objects is not None
+    prefix = dataset.objects.prefix
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _tried(bucket: Bucket, key: str) -> None:
+    try:
+        bucket.put(key, 0, EMPTY, lambda: iter(()))
+        bucket.remove(key)
+    finally:
+        bucket.close()
+
+
+def _cleared(bucket: Bucket, start: str, needed: Callable[[], set[str]]) -> None:
+    """Remove the objects whose names begin so, but for needed folders. Raises StoreTrouble.
+
+    The list of a folder goes first: without it the rest is no checkpoint.
+    """
+    above = start.rpartition("/")[0]
+    skip = len(above) + 1 if above else 0
+    try:
+        found = bucket.starting_with(start)
+        stay = needed()
+        gone = [key for key in found if key[skip:].partition("/")[0] not in stay]
+        for key in sorted(gone, key=lambda key: not key.endswith(f"/{COMPLETE}")):
+            bucket.remove(key)
+    except StoreTrouble as trouble:
+        if trouble.kind is not Kind.GONE:
+            raise
+    finally:
+        bucket.close()
