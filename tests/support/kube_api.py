@@ -28,7 +28,7 @@ class KubeApi:
         self.pods: dict[str, Tree] = {}
         """By namespace/name."""
         self.secrets: dict[str, Tree] = {}
-        self.objects: dict[str, Tree] = {}
+        self.objects: dict[str, Tree] = {"/api/v1/namespaces/ns": {"kind": "Namespace"}}
         """What else there is, by path."""
         self.because = ""
         """Why it says no, in its words."""
@@ -148,9 +148,9 @@ class KubeApi:
         spec = {"nodeName": node, "containers": [{"resources": asked}]}
         self._add_pod(namespace, {"metadata": {"name": name}, "spec": spec})
 
-    def our_pod(self) -> Tree:
-        """Return the only pod of our namespace."""
-        (pod,) = (pod for at, pod in self.pods.items() if at.startswith("ns/"))
+    def our_pod(self, namespace: str = "ns") -> Tree:
+        """Return the only pod of a namespace, ours if none is named."""
+        (pod,) = (pod for at, pod in self.pods.items() if at.startswith(f"{namespace}/"))
         return pod
 
     def put_on_node(self, node: str) -> None:
@@ -164,9 +164,11 @@ class KubeApi:
         pod["status"] = {"phase": "Running", "containerStatuses": statuses}
         self._tell_pod("MODIFIED", pod)
 
-    def finish(self, code: int, reason: str = "Error", message: str = "") -> None:
+    def finish(
+        self, code: int, reason: str = "Error", message: str = "", namespace: str = "ns"
+    ) -> None:
         """Let our pod's task end; where it is being deleted, its pod is gone then."""
-        pod = self.our_pod()
+        pod = self.our_pod(namespace)
         state = {"terminated": {"exitCode": code, "reason": reason, "message": message}}
         statuses = [{"name": "task", "state": state}]
         pod["status"] = {"phase": "Failed", "containerStatuses": statuses}
@@ -241,9 +243,11 @@ class KubeApi:
         return _yes({"metadata": meta, "items": found[start : start + size]})
 
     def _posted(self, path: str, at: str, part: str, document: Tree) -> Answer:
-        if path == PODS:
-            new = f"ns/{document['metadata']['name']}"
-            return self._no(409, "there") if new in self.pods else self._made(document)
+        if path.endswith("/pods"):
+            namespace = path.split("/")[-2]
+            new = f"{namespace}/{document['metadata']['name']}"
+            is_there = new in self.pods
+            return self._no(409, "there") if is_there else self._made(namespace, document)
         if path == SECRETS:
             new = document["metadata"]["name"]
             return self._no(409, "there") if new in self.secrets else self._hidden(document)
@@ -258,8 +262,8 @@ class KubeApi:
         self.secrets[document["metadata"]["name"]] = document
         return _yes({})
 
-    def _made(self, document: Tree) -> Answer:
-        self._add_pod("ns", document)
+    def _made(self, namespace: str, document: Tree) -> Answer:
+        self._add_pod(namespace, document)
         return _yes(document)
 
     def _add_pod(self, namespace: str, document: Tree) -> None:

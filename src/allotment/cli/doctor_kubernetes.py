@@ -34,19 +34,21 @@ def kubernetes(folder: Path) -> list[Finding]:
     path = folder / CONFIG
     if not path.exists():
         return []
-    from allotment.wire.config import engines_in  # noqa: PLC0415 - only here
+    from allotment.wire.config import engines_in, tenants_in  # noqa: PLC0415 - only here
 
-    setups = engines_in(path.read_bytes(), source=str(path))
+    data = path.read_bytes()
+    setups = engines_in(data, source=str(path))
+    tenants = tenants_in(data, source=str(path))
     return [
         finding
         for setup in setups
         if setup.type is EngineType.KUBERNETES
-        for finding in asyncio.run(look(setup))
+        for finding in asyncio.run(look(setup, tenants))
     ]
 
 
-async def look(setup: EngineSetup) -> list[Finding]:
-    """Return findings on one cluster."""
+async def look(setup: EngineSetup, tenants: Sequence[str] = ()) -> list[Finding]:
+    """Return findings on one cluster, for the tasks of these tenants."""
     from allotment.backends.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.client import Client  # noqa: PLC0415 - only here
     from allotment.backends.kubernetes.kubeconfig import access_of, found_file  # noqa: PLC0415
@@ -58,7 +60,7 @@ async def look(setup: EngineSetup) -> list[Finding]:
         )
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await _findings(client, access.server, setup)
+                return await _findings(client, access.server, setup, tenants)
         finally:
             client.close()
     except TimeoutError:
@@ -67,7 +69,9 @@ async def look(setup: EngineSetup) -> list[Finding]:
         return [Finding("kubernetes", Level.BAD, str(error), away_advice(str(error)))]
 
 
-async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[Finding]:
+async def _findings(
+    client: "Client", server: str, setup: EngineSetup, tenants: Sequence[str]
+) -> list[Finding]:
     from allotment.backends.kubernetes.inventory import (  # noqa: PLC0415 - only here
         Inventory,
         looked_at,
@@ -90,6 +94,7 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
     missing = [right for right in needed if not await client.may(right)]
     found += rights_findings(missing, len(needed), client.namespace)
     found += unseen_findings(missing, [namespace for namespace, _ in setup.namespaces])
+    found += await _space_findings(client, setup, tenants, needed)
     for namespace, _ in setup.namespaces:
         there = client.within(namespace)
         lacking = [right for right in foreign if not await there.may(right)]
@@ -104,6 +109,36 @@ async def _findings(client: "Client", server: str, setup: EngineSetup) -> list[F
         found += node_findings(nodes, inventory, is_visible)
         found += mode_findings(nodes, inventory, is_visible)
     found.append(image_finding(setup.image))
+    return found
+
+
+async def _space_findings(
+    client: "Client", setup: EngineSetup, tenants: Sequence[str], needed: Sequence["Right"]
+) -> list[Finding]:
+    """Return whether the namespaces of tenants are there, and what may not be done in them."""
+    from allotment.backends.kubernetes.spaces import ALL, space_of  # noqa: PLC0415
+
+    named = dict(setup.tenant_namespaces)
+    whose: dict[str, list[str]] = {}
+    for tenant in tenants or named.keys() - {ALL}:
+        if (space := space_of(tenant, named)) not in ("", client.namespace):
+            whose.setdefault(space, []).append(tenant)
+    found: list[Finding] = []
+    rights = [each for each in needed if not each.everywhere]
+    for space, mine in sorted(whose.items()):
+        there = client.within(space)
+        jobs = " ".join(f"--jobs-of {tenant}={space}" for tenant in mine)
+        advice = f"allot kubernetes manifests -n {client.namespace} {jobs} | kubectl apply -f -"
+        if await there.has_namespace() is False:
+            text = f"there is no namespace {space}, for tasks of {', '.join(mine)}"
+            found.append(Finding("namespace", Level.BAD, text, advice))
+            continue
+        lacking = [right for right in rights if not await there.may(right)]
+        found += rights_findings(lacking, len(rights), space, advice)
+    wide = [each for each in needed if each.everywhere and each.resource == "pods"]
+    for right in [each for each in wide if whose and not await client.may(each)]:
+        text = f"no right to {right}: tasks in {', '.join(sorted(whose))} are not started"
+        found.append(Finding("rights", Level.BAD, text, MANIFESTS))
     return found
 
 

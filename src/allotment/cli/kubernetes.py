@@ -43,6 +43,14 @@ Placed = Annotated[
         "team-b=lab/nlp,lab/urgent. Repeatable.",
     ),
 ]
+OfTenants = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--jobs-of",
+        metavar="TENANT=NAMESPACE",
+        help="A tenant whose tasks are in a namespace of their own: lab=jobs-lab. Repeatable.",
+    ),
+]
 
 
 @kubernetes.callback()
@@ -54,11 +62,13 @@ def _group() -> None:
     context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot kubernetes manifests | kubectl apply -f -\n"
-    "  allot kubernetes manifests -n jobs --tenant team-a=lab/nlp,lab",
+    "  allot kubernetes manifests -n jobs --tenant team-a=lab/nlp,lab\n"
+    "  allot kubernetes manifests --jobs-of vision=jobs-vision --jobs-of nlp=jobs-nlp",
 )
 def manifests(
     namespace: Namespace = "allotment",
     tenant: Placed = None,
+    jobs_of: OfTenants = None,
     image: Annotated[
         str, typer.Option("--image", metavar="IMAGE", help="For jobs that name none.")
     ] = "",
@@ -83,12 +93,20 @@ def manifests(
     engine: dict[str, Plain] = {"type": "kubernetes", "namespace": namespace}
     if image:
         engine["image"] = image
+    apart = _apart(jobs_of or [])
+    if both := sorted({*apart.values()} & placed.keys()):
+        raise Failed(
+            f"{both[0]} is among --tenant: there others make pods, and not the service.",
+            "Name another namespace for tasks.",
+        )
+    if apart:
+        engine["tenant_namespaces"] = dict(apart)
     if placed:
         engine["namespaces"] = {name: list(whose) for name, whose in placed.items()}
     text = io.StringIO()
     yaml = YAML()
     yaml.explicit_start = True  # pyright: ignore[reportAttributeAccessIssue]
-    yaml.dump_all(made(namespace, list(placed)), text)  # pyright: ignore[reportUnknownMemberType]
+    yaml.dump_all(made(namespace, list(placed), sorted({*apart.values()} - {namespace})), text)  # pyright: ignore[reportUnknownMemberType]
     for line in config_text({"engines": {"kubernetes": engine}}).splitlines():
         say(f"# {line}")
     say(text.getvalue().rstrip("\n"))
@@ -158,6 +176,22 @@ def _placed(words: list[str]) -> dict[str, list[str]]:
         if name in found:
             raise Failed(f"--tenant names {name} twice.", "Write team-a=lab/nlp,lab/urgent.")
         found[name] = whose
+    return found
+
+
+def _apart(words: list[str]) -> dict[str, str]:
+    """Read in which namespaces the tasks of tenants are. Raises Failed."""
+    found: dict[str, str] = {}
+    for word in words:
+        tenant, _, namespace = word.partition("=")
+        if not WHOSE.fullmatch(tenant) or not namespace:
+            raise Failed(
+                f"--jobs-of {word} is not TENANT=NAMESPACE.", "Write it so: lab=jobs-lab."
+            )
+        _check(namespace, "--jobs-of")
+        if tenant in found:
+            raise Failed(f"--jobs-of names {tenant} twice.", "A tenant has one namespace.")
+        found[tenant] = namespace
     return found
 
 

@@ -96,6 +96,9 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     """For how long a task goes on that hears nothing of the service; 0: for ever."""
     visible: tuple[str, ...] = ()
     """Nodes whose pods are told their devices by their environment; `*` may stand in a name."""
+    tenant_namespaces: tuple[tuple[str, str], ...] = ()
+    """In which namespaces the pods of tenants are; that of '' has `{tenant}` in it, for all
+    others."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

@@ -55,6 +55,19 @@ def engines_in(data: bytes, *, source: str) -> tuple[EngineSetup, ...]:
         return ()
 
 
+def tenants_in(data: bytes, *, source: str) -> tuple[str, ...]:
+    """Return the tenants that a configuration names; none of one that is wrong."""
+    from pydantic import ValidationError
+
+    from allotment.wire.config_shape import ConfigShape
+
+    try:
+        tree, _ = tree_of(text_of(data, source), source)
+        return tuple(ConfigShape.model_validate(plain_of(tree)).tenants)
+    except (ValidationError, BadInput):
+        return ()
+
+
 def default_config(nodes: Sequence[Node], groups: Sequence[str]) -> Config:
     """Return a configuration of these nodes: one tenant for each group, equal shares.
 

@@ -1,5 +1,6 @@
 """Which engine runs which node: as the nodes say it, or as the engines find them."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from shlex import split
@@ -41,6 +42,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             tuple(engine.schedulers),
             engine.fence_after,
             tuple(engine.visible),
+            tuple(sorted(engine.tenant_namespaces.items())),
         )
         for name, engine in shape.engines.items()
     )
@@ -107,11 +109,37 @@ def _wrong(shape: ConfigShape) -> Iterator[Finding]:
             for tenant in tenants.keys() - shape.tenants.keys() - {ALL}:
                 hint = nearest(tenant, list(shape.tenants), what="tenants")
                 yield ("engines", name, key, tenant), "there is no such tenant", hint
+        yield from _wrong_spaces(name, engine, shape)
         for namespace, whose in engine.namespaces.items():
             for tenant in {word.partition("/")[0] for word in whose} - shape.tenants.keys():
                 hint = nearest(tenant, list(shape.tenants), what="tenants")
                 at = ("engines", name, "namespaces", namespace)
                 yield at, f"there is no tenant {tenant}", hint
+
+
+def _wrong_spaces(name: str, engine: EngineShape, shape: ConfigShape) -> Iterator[Finding]:
+    """Find tenants whose pods would be in no namespace of their own."""
+    named = engine.tenant_namespaces
+    at: Place = ("engines", name, "tenant_namespaces")
+    for tenant in named.keys() - shape.tenants.keys() - {ALL}:
+        yield (
+            (*at, tenant),
+            "there is no such tenant",
+            nearest(tenant, list(shape.tenants), what="tenants"),
+        )
+    for tenant in shape.tenants if named else ():
+        space = named.get(tenant) or named.get(ALL, "").replace("{tenant}", tenant)
+        place = (*at, tenant) if tenant in named else at
+        if space and not NAMESPACE.fullmatch(space):
+            hint = f"name one: tenant_namespaces: {{{tenant}: NAMESPACE}}"
+            yield place, f"{space} cannot be the name of a namespace", hint
+        elif space in engine.namespaces:
+            message = f"{space} is among `namespaces`, whose pods others make"
+            yield place, message, "take another one for tasks"
+
+
+NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""What Kubernetes allows."""
 
 
 def _unknown(shape: ConfigShape, names: list[str]) -> Iterator[Finding]:

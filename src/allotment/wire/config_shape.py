@@ -270,6 +270,20 @@ Qos = Annotated[dict[str, Name], BeforeValidator(_read_qos)]
 """One quality of service for all tenants, or one for each of some."""
 
 
+def _read_spaces(value: object) -> object:
+    """Read a pattern as what holds for all tenants."""
+    if not isinstance(value, str):
+        return value
+    if "{tenant}" not in value:
+        hint = "jobs-{tenant}; one namespace for all is `namespace`"
+        raise Amiss(f"{shown(value)} has no {{tenant}} in it", hint)
+    return {ALL: value}
+
+
+TenantSpaces = Annotated[dict[str, Word], BeforeValidator(_read_spaces)]
+"""A namespace for each tenant, by a pattern, or for each of some."""
+
+
 class EngineShape(Shape):
     """A system that runs tasks: this machine, a partition of Slurm, a Kubernetes cluster."""
 
@@ -290,6 +304,7 @@ class EngineShape(Shape):
     fence_after: Duration = Field(default=Millis(0), examples=["15min"])
     namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
     schedulers: Schedulers = Field(default=[], examples=["hivedscheduler"])
+    tenant_namespaces: TenantSpaces = Field(default={}, examples=["jobs-{tenant}"])
     visible: Patterns = Field(default=[], examples=["[dgx-*, n1]"])
 
     @model_validator(mode="after")
@@ -352,7 +367,7 @@ OF_SLURM = {
 """Which engines have some keys."""
 OF_KUBERNETES = (
     "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "fence_after",
-    "namespaces", "schedulers", "visible",
+    "namespaces", "schedulers", "visible", "tenant_namespaces",
 )  # fmt: skip
 
 

@@ -79,6 +79,7 @@ def _engines(config: Config) -> Written:
             **_namespaces(engine),
             **({"schedulers": list(engine.schedulers)} if engine.schedulers else {}),
             **({"visible": list(engine.visible)} if engine.visible else {}),
+            **_tenant_namespaces(engine),
         }
         for engine in config.engines
     }
@@ -90,6 +91,13 @@ def _qos(engine: EngineSetup) -> Written:
     if of_tenants:
         return {"qos": {**for_all, **of_tenants}}
     return {"qos": engine.qos} if engine.qos else {}
+
+
+def _tenant_namespaces(engine: EngineSetup) -> Written:
+    found: Written = dict(engine.tenant_namespaces)
+    if found.keys() == {ALL}:
+        return {"tenant_namespaces": found[ALL]}
+    return {"tenant_namespaces": found} if found else {}
 
 
 def _namespaces(engine: EngineSetup) -> Written:

@@ -131,7 +131,7 @@ def test_a_gang_waits_in_its_pods_until_all_images_are_there(tasks: Tasks) -> No
 
 async def launched(backend: KubernetesBackend, gang: GangLaunch) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not backend._beats._written_at:
+        while not backend._beats.within("")._written_at:
             await asyncio.sleep(0.05)
     assert await backend.launch(gang) == {}
 
@@ -182,8 +182,8 @@ def test_tasks_end_where_the_service_stays_away_and_are_not_their_jobs_failure(
             await launched(backend, gang)
             await tasks.until_said(key, Seen.RUNNING)
             async with asyncio.timeout(3 * FENCE_S):  # beats come, so it goes on
-                first = backend._beats._written_at
-                while backend._beats._written_at < first + 1.5 * FENCE_S:
+                first = backend._beats.within("")._written_at
+                while backend._beats.within("")._written_at < first + 1.5 * FENCE_S:
                     assert not tasks.said(key, Seen.ENDED)
                     await asyncio.sleep(0.5)
         async with asyncio.timeout(PATIENCE_S + FENCE_S):

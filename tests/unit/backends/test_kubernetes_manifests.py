@@ -67,6 +67,18 @@ def test_rules_allow_no_verb_that_is_needed_of_other_objects_only() -> None:
     assert given == {(each.group, each.resource, each.verb) for each in rights}
 
 
+def test_a_namespace_of_a_tenant_has_what_tasks_need_and_nothing_for_the_rest() -> None:
+    made = [each for each in manifests(of_tenants=["jobs-lab"]) if each not in manifests()]
+    assert [(each["kind"], each["metadata"]["name"]) for each in made] == [
+        ("Namespace", "jobs-lab"), ("Role", "allotment"), ("RoleBinding", "allotment"),
+    ]  # fmt: skip
+    assert made[2]["subjects"] == [
+        {"kind": "ServiceAccount", "name": "allotment", "namespace": "allotment"}
+    ]
+    (own,) = (each for each in manifests() if each["kind"] == "Role")
+    assert made[1]["rules"] == own["rules"]
+
+
 @pytest.mark.parametrize(
     ("namespace", "name"), [("allotment", "allotment"), ("jobs", "allotment-jobs")]
 )

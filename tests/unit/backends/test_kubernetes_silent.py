@@ -174,7 +174,7 @@ def test_a_node_that_comes_back_in_time_is_told_again(world: World) -> None:
             await until(lambda: silent_in(world, backend) == "n1")
             world.api.add_node("n1")
             await until(lambda: silent_in(world, backend) == "")
-            assert not backend._beats.is_over("n1", 0)
+            assert not backend._beats.within("").is_over("n1", 0)
             assert not world.ends()
 
     asyncio.run(story())
@@ -190,7 +190,7 @@ def test_a_task_is_not_over_while_no_beat_could_leave_its_node_out(world: World)
             await until(lambda: backend.silence("n1"))
             before = world.asks("PATCH", path)
             await until(lambda: world.asks("PATCH", path) > before + 10)
-            assert not backend._beats.is_over("n1", 0)
+            assert not backend._beats.within("").is_over("n1", 0)
             assert not world.ends()
 
     asyncio.run(story())
@@ -209,8 +209,8 @@ def test_a_beat_that_nobody_answered_may_come_after_one_that_leaves_a_node_out(
             await until(lambda: world.asks("PATCH", path) > before)
             world.api.silence_node("n1")
             await until(lambda: silent_in(world, backend) == "n1")
-            assert not backend._beats.is_over("n1", -100)
-            assert backend._beats.is_over("n1", -1000 - beats.MARGIN_S)
+            assert not backend._beats.within("").is_over("n1", -100)
+            assert backend._beats.within("").is_over("n1", -1000 - beats.MARGIN_S)
 
     asyncio.run(story())
 
@@ -224,7 +224,7 @@ def test_beats_of_the_service_before_may_still_come(
             await launched(world, backend)
             world.api.silence_node("n1")
             await until(lambda: silent_in(world, backend) == "n1")
-            assert not backend._beats.is_over("n1", -100)
+            assert not backend._beats.within("").is_over("n1", -100)
 
     asyncio.run(story())
 
@@ -238,7 +238,7 @@ def test_nothing_starts_on_a_node_that_came_back_before_a_beat_counts_there(
             path = f"{MAPS}/{backend._beats.name}"
             world.api.silence_node("n1")
             await until(lambda: silent_in(world, backend) == "n1")
-            monkeypatch.setattr(backend._beats, "_next_at", inf)
+            monkeypatch.setattr(backend._beats.within(""), "_next_at", inf)
             other = replace(TASK, key=replace(KEY, attempt=AttemptNo(3)))
             with pytest.raises(EngineAway, match="not been told yet that it is back"):
                 await backend.launch(replace(GANG, tasks=(other,)))
@@ -318,7 +318,7 @@ def test_nothing_is_started_that_would_soon_end_itself(world: World) -> None:
         name.write_text("allot-1")
         world.api.forbids.add(("PATCH", f"{MAPS}/allot-1-beat"))
         async with world.service() as backend:
-            await until(lambda: "HTTP 403" in backend._beats._trouble)
+            await until(lambda: "HTTP 403" in backend._beats.within("")._trouble)
             with pytest.raises(
                 EngineAway, match=r"cannot be told .* \(`fence_after`\).*HTTP 403"
             ):

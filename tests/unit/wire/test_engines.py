@@ -76,7 +76,8 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
     text = (
         "engines: {k: {type: kubernetes, kubeconfig: /k, namespace: n, image: 'a/b:1', "
         "volumes: {/shared: data, /scratch: host}, force_after: 30min, fence_after: 15min, "
-        "namespaces: {team: vision}, schedulers: hivedscheduler, visible: dgx-*}}\n"
+        "namespaces: {team: vision}, schedulers: hivedscheduler, visible: dgx-*, "
+        "tenant_namespaces: 'jobs-{tenant}'}}\n"
     )
     (setup,) = engines_in((text + TENANTS).encode(), source="c")
     assert setup == EngineSetup(
@@ -84,6 +85,7 @@ def test_a_cluster_of_kubernetes_is_read_and_written() -> None:
         volumes=(("/scratch", "host"), ("/shared", "data")), force_after_ms=Millis(1_800_000),
         namespaces=(("team", ("vision",)),), schedulers=("hivedscheduler",),
         fence_after_ms=Millis(900_000), visible=("dgx-*",),
+        tenant_namespaces=(("", "jobs-{tenant}"),),
     )  # fmt: skip
     found = {"k": FOUND["gpus"]}
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
@@ -163,6 +165,22 @@ def test_further_names_of_a_scheduler_that_cannot_be_ours_are_refused(
     whole = f"engines: {{k: {{type: kubernetes, {text}}}}}\n{TENANTS}"
     with pytest.raises(BadInput, match=said):
         read_config(whole.encode(), source="c", machine=None, found={"k": FOUND["gpus"]})
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("jobs", r"'jobs' has no \{tenant\} in it"),
+        ("{nobody: jobs}", "there is no such tenant"),
+        ("{vision: Jobs}", "Jobs cannot be the name of a namespace"),
+        ("'Jobs-{tenant}'", "Jobs-vision cannot be the name of a namespace"),
+        ("{vision: team}, namespaces: {team: vision}", "team is among `namespaces`"),
+    ],
+)
+def test_a_namespace_that_cannot_be_a_tenants_is_refused(said: str, why: str) -> None:
+    text = f"engines: {{k: {{type: kubernetes, tenant_namespaces: {said}}}}}\n{TENANTS}"
+    with pytest.raises(BadInput, match=why):
+        read_config(text.encode(), source="c", machine=None, found={"k": FOUND["gpus"]})
 
 
 def test_a_task_hears_of_the_service_before_it_would_end_itself() -> None:

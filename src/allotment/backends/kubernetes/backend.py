@@ -13,7 +13,7 @@ from time import monotonic
 
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import cordon
-from allotment.backends.kubernetes.beats import Beats
+from allotment.backends.kubernetes.beats import BeatsIn
 from allotment.backends.kubernetes.binding import Bindings
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.cluster import Cluster
@@ -32,6 +32,7 @@ from allotment.backends.kubernetes.pod_folders import PodFolders
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
+from allotment.backends.kubernetes.spaces import Spaces
 from allotment.backends.kubernetes.stopping import Stopping
 from allotment.backends.kubernetes.tasks import Tasks
 from allotment.backends.kubernetes.visible import visible_in
@@ -107,14 +108,18 @@ class KubernetesBackend:
         access = access_of(self._kubeconfig, setup.context)
         namespace = setup.namespace or access.namespace
         self._client = client = Client(access, namespace, self._contact)
+        spaces = Spaces(namespace, dict(setup.tenant_namespaces), records.spaces)
         self._cluster = cluster = Cluster(
             client, prefix, self._on_pod, self._news.set, self._on_foreign, self._on_list
         )
+        cluster.is_own = spaces.is_own
         is_visible = visible_in(setup.visible)
-        site = Site(setup, prefix, client, self._contact, cluster, self._nodes, is_visible)
+        site = Site(
+            setup, prefix, client, self._contact, cluster, self._nodes, spaces, is_visible
+        )
         self._silent = silent = SilentNodes(cluster, self._contact, setup.force_after_ms)
         self._node_news = NodeNews(cluster, silent, self._nodes, sink, is_visible)
-        self._beats = beats = Beats(client, f"{prefix}-beat")
+        self._beats = beats = BeatsIn(client, f"{prefix}-beat")
         self._fence = fence = Fence(beats, tasks, silent, setup.fence_after_ms)
         self._ends = ends = Ends(client, records, tasks, sink)
         self._hearing = hearing = Hearing(cluster, tasks, ends, fence, sink)
@@ -218,7 +223,7 @@ class KubernetesBackend:
     def _entering(self, record: Launched, argv: Sequence[str]) -> list[str]:
         return enter_argv(
             self._kubeconfig, self._setup.context,
-            self._client.namespace, record.name, argv,
+            self._client.within(record.namespace).namespace, record.name, argv,
         )  # fmt: skip
 
     async def read_log(self, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:

@@ -5,13 +5,14 @@ not count. So tasks there have ended at the latest when, after the first beat th
 node, their time has run out, with some for the way.
 """
 
-from collections.abc import Collection, Set
+from collections.abc import Collection, Mapping, Set
 from time import monotonic, time_ns
 
 import structlog
 
 from allotment.backends.kubernetes.client import LATE_S, Client
 from allotment.backends.kubernetes.runner import BEAT
+from allotment.backends.kubernetes.spaces import HOME
 from allotment.model.errors import BackendError, EngineAway
 
 log = structlog.get_logger("allot.kubernetes")
@@ -84,3 +85,25 @@ class Beats:
         """Whether tasks on a node that end after so long have ended."""
         since = self._left_out.get(node)
         return since is not None and monotonic() - since >= fence_s + MARGIN_S
+
+
+class BeatsIn:
+    """The beats of each namespace in which tasks hear of us: a pod sees objects of its own one
+    only. Who has his rights over one taken away holds up nobody elsewhere."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client, self.name = client, name
+        self._beats = {HOME: Beats(client, name)}
+
+    def within(self, namespace: str) -> Beats:
+        """Return the beats of a namespace, HOME for that of the engine. They are written from
+        then on."""
+        found = self._beats.get(namespace)
+        if found is None:
+            found = Beats(self._client.within(namespace), self.name)
+            self._beats[namespace] = found
+        return found
+
+    def all(self) -> Mapping[str, Beats]:
+        """Return the beats that are written, by namespace."""
+        return self._beats

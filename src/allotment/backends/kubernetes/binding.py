@@ -47,7 +47,8 @@ class Bindings:
         self._tasks.adopt(key, msgspec.structs.replace(record, is_held=False))
         live = self._tasks.live
         try:
-            await self._client.annotate_pod(record.name, record.uid, {GO: "yes"})
+            client = self._client.within(record.namespace)
+            await client.annotate_pod(record.name, record.uid, {GO: "yes"})
         except BackendError as error:  # it waits on, or is told again
             if key in live:
                 live[key] = msgspec.structs.replace(live[key], is_held=True)
@@ -76,7 +77,7 @@ class Bindings:
             return f"Kubernetes has no node {record.node}"
         document = binding_of(record.name, record.uid, record.node)
         try:
-            await self._client.bind(record.name, document)
+            await self._client.within(record.namespace).bind(record.name, document)
         except Denied as error:
             return str(error)
         return ""
@@ -94,7 +95,7 @@ class Bindings:
 
         It may be on one: where the answer did not reach us, or was not kept.
         """
-        pod = await self._client.pod(record.name)
+        pod = await self._client.within(record.namespace).pod(record.name)
         is_there = pod is not None and pod.metadata.uid == record.uid
         if pod is None or not is_there or not pod.spec.node_name:
             return record

@@ -40,16 +40,17 @@ class Claiming:
         if not record.devices or record.is_bound:
             return
         self._cluster.devices.need()
+        client = self._client.within(record.namespace)
         for _ in range(TRIES):
             devices = self._to_be_had(record)
-            claim = await self._client.make_claim(claim_of(record, self._prefix, devices))
+            claim = await client.make_claim(claim_of(record, self._prefix, devices))
             if not await self._is_usable(claim, record):
                 continue
             if self._has(claim, record):
                 return
             status = own_status(record, devices, self._cluster.inventory.config_of)
             try:
-                await self._client.allocate_claim(claim, status)
+                await client.allocate_claim(claim, status)
             except Denied as error:
                 if error.status not in (404, 409):  # gone, or somebody else wrote it
                     raise
@@ -60,16 +61,16 @@ class Claiming:
     async def _is_usable(self, claim: ResourceClaim, record: Launched) -> bool:
         """Whether a claim is this task's. One of an earlier pod of its name is taken away.
         Raises BackendError."""
-        meta = claim.metadata
+        meta, client = claim.metadata, self._client.within(record.namespace)
         if (meta.labels or {}).get(LAUNCH) != record.token:
             raise BackendError(
-                f"ResourceClaim {record.name} in namespace {self._client.namespace} is not "
+                f"ResourceClaim {record.name} in namespace {client.namespace} is not "
                 "ours: who else may make claims there?"
             )
         owners = [owner.uid for owner in meta.owner_references or ()]
         if owners == [record.uid]:
             return True
-        await self._client.delete_claim(record.name, meta.uid)
+        await client.delete_claim(record.name, meta.uid)
         return False
 
     @staticmethod
@@ -86,7 +87,7 @@ class Claiming:
         )
 
     def _to_be_had(self, record: Launched) -> list[NamedDevice]:
-        own = f"{self._client.namespace}/{record.name}"
+        own = f"{self._client.within(record.namespace).namespace}/{record.name}"
         return to_be_had(
             record.devices,
             record.node,

@@ -86,7 +86,9 @@ class Client:
         self._lists.close()
 
     def within(self, namespace: str) -> "Client":
-        """Return the same client for another namespace."""
+        """Return the same client for another namespace; itself for ''."""
+        if not namespace or namespace == self.namespace:
+            return self
         other = copy(self)
         other.namespace = namespace
         return other
@@ -183,6 +185,9 @@ class Client:
         try:
             return _pod(await self.ask("POST", self._pods(), pod))
         except Denied as error:
+            # Where there is no namespace, rights are missing first.
+            if error.status in (FORBIDDEN, 404) and await self.has_namespace() is False:
+                raise Denied(404, NO_NAMESPACE.format(self.namespace)) from error
             if error.status != 409:
                 raise
             return _pod(await self.ask("GET", self._pods(pod["metadata"]["name"])))
@@ -459,6 +464,10 @@ class Client:
         return True
 
 
+NO_NAMESPACE = (
+    "Kubernetes has no namespace {0}, where its pods are to be: an administrator makes it, "
+    "and gives the service its rights there (`allot doctor` says how)"
+)
 NOTE = "allotment.io/closed"
 SILENCE_S = 90.0
 """For longer a watch is not silent: bookmarks come about each minute."""

@@ -63,6 +63,8 @@ class Cluster:
         on_list: Callable[[set[str]], None] = lambda there: None,
     ) -> None:
         self._service, self._namespace = service, client.namespace
+        self.is_own: Callable[[str], bool] = self._namespace.__eq__
+        """Whether pods in a namespace may be ours."""
         self._on_pod, self._on_nodes = on_pod, on_nodes
         self._on_foreign, self._on_list = on_foreign, on_list
         self.nodes: dict[str, KubeNode] = {}
@@ -116,6 +118,15 @@ class Cluster:
             why = self.node_watch.refused or "its nodes have not been listed yet"
             raise EngineAway(f"Kubernetes does not tell its nodes: {why}")
 
+    def need_pods(self, namespace: str) -> None:
+        """Raise EngineAway where nothing would be heard of pods in a namespace, '' for that of
+        the client."""
+        if namespace and namespace != self._namespace and self.wide.refused:
+            raise EngineAway(
+                f"pods in namespace {namespace} would not be heard of, as those of all "
+                f"namespaces may not be listed: {self.wide.refused}"
+            )
+
     def boot_of(self, node: str) -> str:
         """Return which start of a node this is; '' where that is not known."""
         found = self.nodes.get(node)
@@ -154,7 +165,7 @@ class Cluster:
 
     def _is_ours(self, pod: Pod) -> bool:
         labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
-        return labels.get(SERVICE) == self._service and namespace == self._namespace
+        return labels.get(SERVICE) == self._service and self.is_own(namespace)
 
     def _all_pods(self, found: Sequence[Pod]) -> None:
         self.sees_all = True
@@ -163,7 +174,11 @@ class Cluster:
 
     def _take_list(self, found: Sequence[Pod]) -> None:
         there = {pod.metadata.uid for pod in found}
-        gone = [pod for uid, pod in self.pods.items() if uid not in there]
+        gone = [
+            pod
+            for uid, pod in self.pods.items()
+            if uid not in there and (self.sees_all or pod.metadata.namespace == self._namespace)
+        ]
         self._others.clear()
         self.news.use |= self._by_node.keys()
         self._by_node.clear()
@@ -190,7 +205,7 @@ class Cluster:
         node = pod.spec.node_name or ""
         use = use_of(pod) if node else NOTHING
         picked = () if not node or pod.is_over else picked_in(pod.metadata.annotations)
-        is_foreign = pod.metadata.namespace != self._namespace  # in ours, none is for us
+        is_foreign = not self.is_own(pod.metadata.namespace)  # in ours, none is for us
         is_task = is_foreign and self._on_foreign(pod, is_gone)
         if not is_gone and node and (use != NOTHING or picked) and not is_task:
             self._others[uid] = Others(node, use, picked)
@@ -221,8 +236,7 @@ class Cluster:
 
     def is_own_claim(self, held: Held) -> bool:
         """Whether a claim is of our tasks."""
-        is_here = held.name.startswith(f"{self._namespace}/")
-        return is_here and held.service == self._service
+        return self.is_own(held.name.partition("/")[0]) and held.service == self._service
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 

@@ -112,7 +112,7 @@ class Ends:
         """Keep nothing of a job any more."""
         for key in [key for key in self._tasks.live if key.job == job]:
             self._part(key)
-        self._tasks.over.pop(job, None)
+        self._tasks.forget(job)
         await self._records.forget(job)
 
     async def close(self) -> None:
@@ -133,7 +133,8 @@ def end_report(key: TaskKey, record: Launched) -> TaskReport:
 
 async def delete(client: Client, record: Launched, grace_s: int) -> bool:
     """End a task's pod. Whether it was there to be ended."""
-    return await client.delete_pod(record.name, deletion_of(record.uid, grace_s))
+    own = client.within(record.namespace)
+    return await own.delete_pod(record.name, deletion_of(record.uid, grace_s))
 
 
 async def free(client: Client, record: Launched) -> None:
@@ -141,4 +142,4 @@ async def free(client: Client, record: Launched) -> None:
     its claim goes with its pod, a moment later."""
     if record.devices:
         with contextlib.suppress(BackendError):
-            await client.delete_claim(record.name)
+            await client.within(record.namespace).delete_claim(record.name)

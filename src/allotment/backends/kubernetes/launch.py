@@ -1,14 +1,14 @@
 """A task → its pod, made once, however often that is asked."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from math import ceil
+from math import ceil, inf
 from secrets import token_hex
 from time import monotonic
 from typing import Any, TypeVar
 
 import msgspec
 
-from allotment.backends.kubernetes.beats import Beats
+from allotment.backends.kubernetes.beats import BeatsIn
 from allotment.backends.kubernetes.binding import Bindings
 from allotment.backends.kubernetes.claiming import Claiming
 from allotment.backends.kubernetes.client import Denied
@@ -65,12 +65,12 @@ class Launching:
         self,
         site: Site,
         tasks: Tasks,
-        beats: Beats,
+        beats: BeatsIn,
         hearing: Hearing,
         bindings: Bindings,
         sink: Callable[[Report], None],
     ) -> None:
-        self._setup, self._prefix = site.setup, site.prefix
+        self._setup, self._prefix, self._spaces = site.setup, site.prefix, site.spaces
         self._client, self._cluster = site.client, site.cluster
         self._tasks, self._beats = tasks, beats
         self._hearing, self._bindings, self._sink = hearing, bindings, sink
@@ -152,15 +152,18 @@ class Launching:
             record = there.get(task.key)
             if record is not None and record.secret and not record.is_bound:
                 sharing.setdefault(record.secret, []).append(task)
-        documents = [
-            secret_of(
-                name,
-                variables_of(gang, tasks[0]).hidden,
-                [(there[task.key].name, there[task.key].uid) for task in tasks],
+        makes = [
+            _or_refusal(
+                self._client.within(there[tasks[0].key].namespace).make_secret(
+                    secret_of(
+                        name,
+                        variables_of(gang, tasks[0]).hidden,
+                        [(there[task.key].name, there[task.key].uid) for task in tasks],
+                    )
+                )
             )
             for name, tasks in sharing.items()
         ]
-        makes = [_or_refusal(self._client.make_secret(each)) for each in documents]
         found = zip(sharing.values(), await gather_all(makes), strict=True)
         return {task.key: why for tasks, why in found if why for task in tasks}
 
@@ -193,13 +196,16 @@ class Launching:
             raise BackendError(f"Kubernetes has no node {node}")
         # What command its image has, and whether that has a shell, nobody knows here.
         fence_ms = self._setup.fence_after_ms if task.argv else 0
+        namespace = self._spaces.enter(dict(gang.labels).get("tenant", ""))
+        self._cluster.need_pods(namespace)
         if fence_ms:
-            self._beats.need(node)
+            self._beats.within(namespace).need(node)
         return Launched(
             name_of(self._prefix, task.key), node, token_hex(8), secret,
             log_bytes=gang.log_bytes, at_once=at_once, fence_ms=fence_ms,
             is_held=gang.at_barrier and fence_ms > 0,
             keep_s=ceil(gang.hold_on_failure_ms / 1000) if task.argv else 0,
+            namespace=namespace,
         )  # fmt: skip
 
     def _refusal(self, gang: GangLaunch, key: TaskKey, record: Launched) -> Launched | None:
@@ -223,7 +229,7 @@ class Launching:
         """
         self._cluster.need_nodes()  # they say what its devices are called
         if record.fence_ms:
-            self._beats.need(record.node)
+            self._beats.within(record.namespace).need(record.node)
         found = self._cluster.nodes.get(record.node)
         place = Place(
             self._prefix, gang.image or self._setup.image,
@@ -235,12 +241,13 @@ class Launching:
         document = pod_of(gang, task, names, place)
         pod = None
         if at_once:
-            pod = await self._made_at_once(task.key, begun_on(record.node, document))
+            on_node = begun_on(record.node, document)
+            pod = await self._made_at_once(task.key, record, on_node)
         if pod is None:
             pod = await self._made_by_steps(task.key, record, document, is_first=at_once)
         if (pod.metadata.labels or {}).get(LAUNCH) != record.token:
             raise BackendError(
-                f"pod {record.name} in namespace {self._client.namespace} is not ours: who "
+                f"pod {record.name} in namespace {pod.metadata.namespace} is not ours: who "
                 "else may make pods there?"
             )
         record = msgspec.structs.replace(record, uid=pod.metadata.uid)
@@ -258,14 +265,16 @@ class Launching:
             return None
         return value_of(node, task.binding.devices)
 
-    async def _made_at_once(self, key: TaskKey, document: Mapping[str, Any]) -> Pod | None:
+    async def _made_at_once(
+        self, key: TaskKey, record: Launched, document: Mapping[str, Any]
+    ) -> Pod | None:
         """Make a pod on its node; None where only a scheduler may say where pods are."""
         asked_at = self._tasks.asked_at
         asked_at[key] = monotonic()
         try:
-            pod = await self._client.make_pod(document)
+            pod = await self._client.within(record.namespace).make_pod(document)
         except Denied as error:
-            asked_at.pop(key, None)
+            asked_at[key] = -inf  # and nothing was asked before
             if error.status in (403, 422):
                 return None
             raise
@@ -280,7 +289,7 @@ class Launching:
         A refusal does not count while an earlier try may be carried out: its pod would run.
         """
         try:
-            return await self._client.make_pod(document)
+            return await self._client.within(record.namespace).make_pod(document)
         except Denied:
             if not is_first:
                 self._tasks.need_answer(key, record)

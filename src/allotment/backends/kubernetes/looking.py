@@ -86,7 +86,7 @@ class Looking:
 
     async def _look_for(self, key: TaskKey, record: Launched) -> None:
         """Look for a pod that no watch has told of; it may be gone for good."""
-        pod = await self._client.pod(record.name)
+        pod = await self._client.within(record.namespace).pod(record.name)
         if pod is None or pod.metadata.uid != record.uid:
             known = self._tasks.fenced.pop(key, None)
             self._hearing.gone(key, known)
@@ -117,7 +117,7 @@ class Looking:
         self._strays = {uid: self._strays.get(uid, now) for uid in strays}
         for uid, since in self._strays.items():
             if now - since >= STRAY_S:
-                name = strays[uid].metadata.name
+                name, namespace = strays[uid].metadata.name, strays[uid].metadata.namespace
                 log.warning("a pod without a task is ended", pod=name)
                 with contextlib.suppress(BackendError):
-                    await self._client.delete_pod(name, deletion_of(uid, 1))
+                    await self._client.within(namespace).delete_pod(name, deletion_of(uid, 1))

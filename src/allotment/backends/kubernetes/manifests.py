@@ -17,10 +17,13 @@ GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io")
 Manifest = dict[str, Any]
 
 
-def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manifest]:
+def manifests(
+    namespace: str = USUAL, placed: Sequence[str] = (), of_tenants: Sequence[str] = ()
+) -> list[Manifest]:
     """Return what has to be there for a service that has its tasks in a namespace.
 
-    `placed` are the namespaces whose pods it places, which are there already.
+    `placed` are the namespaces whose pods it places, which are there already; `of_tenants`
+    further ones for tasks.
     """
     own = [right for right in (*RIGHTS, *NAMED) if not right.everywhere]
     everywhere = [right for right in (*RIGHTS, *NAMED) if right.everywhere]
@@ -40,6 +43,16 @@ def manifests(namespace: str = USUAL, placed: Sequence[str] = ()) -> list[Manife
         _binding("ClusterRole", ACCOUNT, wide, "", namespace),
         _object(RBAC, "ClusterRole", GUESTS) | {"rules": [*guests, *sizes]},
         *(_binding("ClusterRole", GUESTS, wide, space, namespace) for space in placed),
+        *(each for space in of_tenants for each in _for_tenant(space, own, wide, namespace)),
+    ]
+
+
+def _for_tenant(space: str, own: Sequence[Right], name: str, home: str) -> list[Manifest]:
+    """Return a namespace for tasks of some tenants, and the rights of the service there."""
+    return [
+        _object("v1", "Namespace", space, labels={PRIVILEGED: "privileged"}),
+        _object(RBAC, "Role", name, space) | {"rules": rules(own)},
+        _binding("Role", name, name, space, home),
     ]
 
 

@@ -26,7 +26,8 @@ class Outputs:
         """Follow what a task writes, unless that is done already. `read` has it first."""
         if key not in self._follows:
             folder, most = self._records.folder(key), record.log_bytes
-            follower = Follower(self._client, record.name, folder, most, read)
+            client = self._client.within(record.namespace)
+            follower = Follower(client, record.name, folder, most, read)
             self._follows[key] = (follower, asyncio.create_task(follower.run()))
 
     async def finish(self, key: TaskKey) -> int:

@@ -46,6 +46,8 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds since 1970."""
     devices: tuple[str, ...] = ()
     """By name, where those of its node have names: it has them by a claim of its pod's name."""
+    namespace: str = ""
+    """Where its pod is; '' for the namespace of its engine."""
     cause: StopCause | None = None
     """For what it was told to stop."""
     is_stopped: bool = False
@@ -74,6 +76,11 @@ class Records:
         for path in old.values():
             path.unlink()
         return own_name(self._root)
+
+    @property
+    def spaces(self) -> Path:
+        """The file with the namespaces in which tasks are beside that of the engine."""
+        return self._folder / "namespaces"
 
     def folder(self, key: TaskKey) -> Path:
         """Return where the logs of a task are. It may not be there yet."""

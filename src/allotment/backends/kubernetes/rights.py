@@ -31,6 +31,7 @@ RIGHTS = (
     Right("watch", "nodes", True, "noticing that a node is lost or closed"),
     Right("get", "nodes", True, "`allot drain` closes a node here only", is_needed=False),
     Right("patch", "nodes", True, "`allot drain` closes a node here only", is_needed=False),
+    Right("get", "namespaces", True, "telling that a namespace is missing", is_needed=False),
     Right("list", "pods", True, "what others use is not counted", is_needed=False),
     Right("watch", "pods", True, "what others use is not counted", is_needed=False),
     Right("list", "pods", False, "finding the pods of tasks"),

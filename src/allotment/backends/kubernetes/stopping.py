@@ -95,7 +95,7 @@ class Stopping:
     async def _sought(self, key: TaskKey, record: Launched) -> Launched | None:
         """Look for the pod of a task that was asked for and never heard of; its task is over
         where there is none. Raises EngineAway where that does not say so."""
-        pod = await self._client.pod(record.name)
+        pod = await self._client.within(record.namespace).pod(record.name)
         if pod is not None and (pod.metadata.labels or {}).get(LAUNCH) == record.token:
             record = msgspec.structs.replace(record, uid=pod.metadata.uid)
             await self._tasks.keep(key, record)

@@ -38,7 +38,8 @@ class Tasks:
         self.taken: set[TaskKey] = set()
         """Tasks whose pods we take back just now: that one is gone is no news."""
         self.asked_at: dict[TaskKey, float] = {}
-        """When a pod was asked for that runs once it is made, and nothing was answered."""
+        """When a pod was asked for that runs once it is made, and nothing was answered; -inf
+        where it was refused."""
         self.ending: dict[TaskKey, asyncio.Task[None]] = {}
         """Tasks whose end was heard, and is not told yet."""
         self.over: dict[JobId, set[TaskKey]] = {}
@@ -90,6 +91,12 @@ class Tasks:
             raise EngineAway(
                 f"pod {record.name} was asked for, and may still be made: nothing was answered"
             )
+
+    def forget(self, job: JobId) -> None:
+        """Keep nothing of the tasks of a job that have ended, or never began."""
+        self.over.pop(job, None)
+        for key in [key for key in self.asked_at if key.job == job]:
+            del self.asked_at[key]
 
     def part(self, key: TaskKey) -> None:
         """Hear of a task no more."""
