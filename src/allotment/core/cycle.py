@@ -13,6 +13,7 @@ from allotment.core.lending import kept_from_borrower
 from allotment.core.molding import as_large
 from allotment.core.places import Places
 from allotment.core.plan import Decision, Place, Promote, Proposals, Resume, Unreserve
+from allotment.core.policies import Rescheduler
 from allotment.core.preemption.eviction import evict
 from allotment.core.queue_pass import QueuePass
 from allotment.core.resuming import WayBack
@@ -35,18 +36,25 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
         yield from _resume(cluster, now)
     # 4. In order: what tenants are guaranteed, by eviction of borrowers if need be.
     # 5. In order: what is left, to those that may borrow.
-    decisions = _queue_pass(cluster, now)
     # 6. With a rescheduler: what else running gangs give up, before, between and after these.
     rescheduler = cluster.rescheduler
-    yield from decisions if rescheduler is None else rescheduler.around(decisions, now)
+    if rescheduler is not None:
+        yield from rescheduler.around(_queue_pass(cluster, now), now)
+    elif len(cluster.pending) and not _in_vain(cluster):
+        yield from _serve(cluster, now, None)
 
 
 def _queue_pass(cluster: Cluster, now: Instant) -> Proposals:
-    back = cluster.rescheduler is not None and cluster.placed.resuming
+    """Go through the queues where a rescheduler may lead gangs back, or displace some."""
     rescheduler = cluster.displaces(now)
-    if back or (len(cluster.pending) and (rescheduler is not None or not _in_vain(cluster))):
-        places = Places(cluster, now, rescheduler)
-        yield from QueuePass(cluster, now, places, partial(in_turn, places)).serve()
+    looks = len(cluster.pending) and (rescheduler is not None or not _in_vain(cluster))
+    if cluster.placed.resuming or looks:
+        yield from _serve(cluster, now, rescheduler)
+
+
+def _serve(cluster: Cluster, now: Instant, rescheduler: Rescheduler | None) -> Proposals:
+    places = Places(cluster, now, rescheduler)
+    return QueuePass(cluster, now, places, partial(in_turn, places)).serve()
 
 
 def in_turn(places: Places, gang: Gang) -> Decision | None:

@@ -134,14 +134,12 @@ class Gates(ABC):
 
     def is_held_up(self, job: Standing) -> bool:
         """Whether a job may not pass a blocked one before it; note where one may that does."""
-        ahead, where = self.ahead_of(job), self.anywhere
-        if ahead is not None:
-            allowed = None if self.is_too_large(job) else ahead.may_start(self.asking)
-            if allowed is None:
-                return True
-            where = allowed
-        self.where = where
-        return False
+        ahead, self.where = self.ahead_of(job), self.anywhere
+        if ahead is None:
+            return False
+        allowed = None if self.is_too_large(job) else ahead.may_start(self.asking)
+        self.where = allowed or self.anywhere
+        return allowed is None
 
     @abstractmethod
     def ahead_of(self, job: Standing) -> QueueDiscipline | None:

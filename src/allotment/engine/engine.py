@@ -135,7 +135,10 @@ class Engine:
             return False
         self._displaced_at = now if displaces else self._displaced_at
         refused, made, freed = self.refusals, 0, False
-        for number, decision in enumerate(self._proposals(at)):
+        decisions = proposals(cluster, at)
+        if self.state.images.nodes:
+            decisions = self._where_images_are(decisions, at)
+        for number, decision in enumerate(decisions):
             if refusal(cluster, decision, at):
                 self.refusals += 1
                 cluster.memos.blocked.clear()
@@ -161,12 +164,13 @@ class Engine:
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
 
-    def _proposals(self, at: Instant) -> Iterator[Decision]:
-        """Yield what the core proposes, and of nodes alike those with the jobs' images."""
-        state = self.state
-        for decision in proposals(state.cluster, at):
-            if state.images.nodes and isinstance(decision, Place):
-                yield where_its_image_is(state, decision, at)
+    def _where_images_are(
+        self, decisions: Iterable[Decision], at: Instant
+    ) -> Iterator[Decision]:
+        """Yield the same decisions, of nodes alike for those with the jobs' images."""
+        for decision in decisions:
+            if isinstance(decision, Place):
+                yield where_its_image_is(self.state, decision, at)
             else:
                 yield decision
 
