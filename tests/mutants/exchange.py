@@ -4,7 +4,7 @@ import ast
 import builtins
 import gc
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
@@ -65,12 +65,17 @@ def observe(observer: Callable[[int], None]) -> None:
         setattr(builtins, name, mark)
 
 
-def exchange(before: CodeType, after: CodeType) -> None:
-    """Give every loaded function of a module the code that it has in another version."""
-    codes = dict(_changed(before, after))
+def exchange(versions: Iterable[tuple[CodeType, CodeType]]) -> None:
+    """Give every loaded function of modules, before and after, the code it has afterwards."""
+    codes = {
+        (before.co_filename, *key): code
+        for before, after in versions
+        for key, code in _changed(before, after)
+    }
     for each in gc.get_objects():
-        if isinstance(each, FunctionType) and each.__code__.co_filename == before.co_filename:
-            each.__code__ = codes.get(_key(each.__code__), each.__code__)
+        if isinstance(each, FunctionType):
+            code = each.__code__
+            each.__code__ = codes.get((code.co_filename, *_key(code)), code)
 
 
 def _changed(before: CodeType, after: CodeType) -> Iterator[tuple[Key, CodeType]]:

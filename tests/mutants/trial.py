@@ -95,7 +95,7 @@ class Trial:
         self._trying = trying
         self.verdicts: list[Verdict] = []
         self._drawn = drawn
-        self._marked = {each.path: _marked(each.path, drawn) for each in drawn}
+        self._marked = {path: _marked(path, drawn) for path in {each.path for each in drawn}}
         self._reached: set[int] = set()
         self._failed: list[str] = []
 
@@ -147,8 +147,8 @@ class Trial:
 
     def _reaching(self, items: Sequence[pytest.Item]) -> list[list[Reaching]]:
         """Return the tests that reach each mutant."""
-        for path, code in self._marked.items():
-            exchange(compiled(path, path.read_text()), code)
+        marks = self._marked.items()
+        exchange([(compiled(path, path.read_text()), code) for path, code in marks])
         observe(self._reached.add)
         with ExitStack() as opened:
             files = [opened.enter_context(tempfile.TemporaryFile()) for _ in range(CORES)]
@@ -187,7 +187,7 @@ class Trial:
     def _be(self, drawn: Drawn, reaching: Sequence[Reaching], report: TextIO) -> int:
         """Be this mutant: return 0 if no test fails."""
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-        exchange(self._marked[drawn.path], compiled(drawn.path, drawn.mutant.text))
+        exchange([(self._marked[drawn.path], compiled(drawn.path, drawn.mutant.text))])
         return self._lives(reaching, report)
 
     def _lives(self, reaching: Sequence[Reaching], report: TextIO) -> int:
