@@ -41,6 +41,8 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     """How long it took from being placed to running, in its present attempt."""
     weight: int = 1
     """How many time slices its turn is long, in a queue that has them."""
+    pause_ms: Millis = Millis(0)
+    """How long its suspension took, where slices are to be worth that."""
 
     @property
     def runs(self) -> bool:

@@ -2,8 +2,9 @@
 
 Whole gangs take turns, those of one queue among themselves. The turn of one is as many slices
 long as its weight: weighted round-robin. A gang that was suspended costs
-next to nothing to switch to. One that starts anew from a checkpoint costs what it takes to
-start, so it runs for fifty times as long as that, and is sent away only if it has saved.
+next to nothing to switch to, or fifty times that is the least it runs, where slices are `auto`.
+One that starts anew from a checkpoint costs what it takes to start, so it runs for fifty times
+as long as that, and is sent away only if it has saved.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +54,7 @@ def slice_end(slices: Slices, gang: Gang) -> Instant | None:
     slice_ms = slices.get(line_of(standing.shape))
     if slice_ms is None or gang.suspended or not standing.runs or standing.since is None:
         return None
-    least_ms = 0 if may_pause(gang) else SWITCHES * standing.switch_ms
+    least_ms = SWITCHES * (standing.pause_ms if may_pause(gang) else standing.switch_ms)
     return Instant(standing.since + max(standing.weight * slice_ms, least_ms))
 
 

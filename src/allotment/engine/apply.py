@@ -385,7 +385,7 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
     attempt.state = ATTEMPT.after(attempt.state, e.AttemptSuspended)
     attempt.ran_ms = attempt.ran_until(record.at)
     attempt.running_since = Instant(0)
-    attempt.suspended_at = record.at
+    attempt.suspended_at = attempt.paused_at = record.at
     attempt.suspensions += 1
     job.waits_for = ""
     _each_running_task(attempt, e.AttemptSuspended)
@@ -395,6 +395,7 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
 def _task_suspended(state: State, record: e.Record, event: e.TaskSuspended) -> None:
     job, attempt = _attempt(state, event)
     attempt.tasks.setdefault(event.index, TaskRecord()).suspension = event.how
+    attempt.pause_ms = Millis(record.at - attempt.paused_at)
     _count_kept(state, job)
 
 
@@ -524,6 +525,7 @@ def _unpacked(state: State, record: e.Record, event: e.Unpacked) -> None:
     state.leave_packed(job, event.beside)
     if job.attempts[-1].suspended_at:
         job.attempts[-1].suspensions += 1
+        job.attempts[-1].paused_at = record.at
     _run_beside(state, event.job, None)
     if event.cause is e.Parted.UNMEASURED:
         _remember(state, job, event.beside, gained=False)

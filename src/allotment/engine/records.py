@@ -78,6 +78,10 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     ran_ms: Millis = Millis(0)
     """Run time before `running_since`, suspension left out."""
     suspended_at: Instant = Instant(0)
+    paused_at: Instant = Instant(0)
+    """When it was last told to stand still, for its turn or because a pair was parted."""
+    pause_ms: Millis = Millis(0)
+    """How long it took until all its tasks stood still then, as far as it was told."""
     suspensions: int = 0
     """How many times it was suspended up to now."""
     wants_resume: bool = False

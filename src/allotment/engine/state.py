@@ -24,6 +24,7 @@ from allotment.engine.foretelling import Foretelling
 from allotment.engine.gauges import gauge_of
 from allotment.engine.image_book import ImageBook
 from allotment.engine.ports_pool import PortPool
+from allotment.engine.quantum import pause_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
 from allotment.engine.suspending import kept_by
@@ -726,6 +727,7 @@ class State:
             self._predicted_ms(job, served) if self.foretelling.on else Millis(-1),
             switch_of(attempt) if attempt is not None else Millis(0),
             spec.weight,
+            pause_of(self.cluster.tenants, job),
         )
         return self._within_reservations(standing, job) if self.reservations else standing
 

@@ -115,6 +115,8 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What the jobs of one group may hold in it at once."""
     time_slice_ms: Millis = Millis(0)
     """For how long its gangs run before others of it may have their turn; 0 for no turns."""
+    slices_by_cost: bool = False
+    """Whether that is the least: a gang whose suspension takes long runs for longer."""
     migrates: bool = False
     """Whether its running gangs go to better places when these become free."""
     grow_ms: Millis = Millis(0)

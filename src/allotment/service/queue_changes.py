@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from allotment.model.quantity import show_millis
+from allotment.model.quantity import Millis, show_millis
 from allotment.model.tenancy import Queue, Tenant
 from allotment.service.config_view import ConfigChange
 from allotment.service.dated import changed_shares, dated_keys, show_count
@@ -47,18 +47,25 @@ def queue_changes(was: Tenant, now: Tenant) -> Iterator[ConfigChange]:
             yield ConfigChange("~", what, words)
 
 
+def _slice(queue: Queue) -> str:
+    return "auto" if queue.slices_by_cost else _length(queue.time_slice_ms)
+
+
+def _length(ms: Millis) -> str:
+    return show_millis(ms) if ms else "none"
+
+
 def _of_queue(was: Queue, now: Queue) -> Iterator[str]:
     yield from dated_keys(was, now)
     for key in ("state", "order", "rank", "share"):
         then, later = str(getattr(was, key)), str(getattr(now, key))
         if then != later:
             yield f"{key} {then} → {later}"
-    for key, then_ms, later_ms in (
-        ("time_slice", was.time_slice_ms, now.time_slice_ms),
-        ("grow", was.grow_ms, now.grow_ms),
+    for key, then, later in (
+        ("time_slice", _slice(was), _slice(now)),
+        ("grow", _length(was.grow_ms), _length(now.grow_ms)),
     ):
-        if then_ms != later_ms:
-            then, later = (show_millis(ms) if ms else "none" for ms in (then_ms, later_ms))
+        if then != later:
             yield f"{key} {then} → {later}"
     for key, did, does in (
         ("migrate", was.migrates, now.migrates),

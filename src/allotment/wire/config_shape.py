@@ -142,6 +142,11 @@ def read_half_life(value: object) -> Millis:
     return length
 
 
+def read_slice(value: object) -> Millis:
+    """Read how long slices are; `auto` is AUTO_SLICE."""
+    return AUTO_SLICE if value == "auto" else amounts.read_duration(value)
+
+
 def read_predict(value: object) -> int:
     """Read the factor from earlier run times to a job's, in thousandths; `none` is 0."""
     if value == "none":
@@ -454,6 +459,10 @@ class QueueChangeShape(PeriodShape):
 
 
 SHORTEST_SLICE_MS = 1_000
+AUTO_SLICE = Millis(-1)
+"""In place of a length: as long as the suspensions of each gang are worth."""
+LEAST_AUTO = Millis(60_000)
+"""Slices are then at least so long."""
 
 
 class QueueShape(Shape):
@@ -475,7 +484,9 @@ class QueueShape(Shape):
     max_waiting: MostJobs | None = Field(default=None, examples=["100"])
     per_user: CapShape = Field(default=CapShape(), examples=["{gpu: 2}"])
     per_group: CapShape = Field(default=CapShape(), examples=["{gpu: 4}"])
-    time_slice: Duration | None = Field(default=None, examples=["60s"])
+    time_slice: Annotated[Millis | None, PlainValidator(read_slice)] = Field(
+        default=None, examples=["60s", "auto"]
+    )
     affinity: Truth = False
     migrate: Truth = False
     grow: Duration | None = Field(default=None, examples=["5min"])
@@ -485,17 +496,22 @@ class QueueShape(Shape):
     )
     queues: "Queues" = Field(default={}, examples=["{train: {order: skip}}"])
 
+    @property
+    def slice_ms(self) -> Millis:
+        """Return how long slices are, at least; 0 for no turns."""
+        return LEAST_AUTO if self.time_slice == AUTO_SLICE else self.time_slice or Millis(0)
+
     @model_validator(mode="after")
     def _sliced(self) -> "QueueShape":
         if self.grow is not None and self.grow < SHORTEST_SLICE_MS:
             raise Amiss("is too short", "write 1s or more; 5min is usual", ("grow",))
         if self.time_slice is None and self.pack:
-            hint = "add time_slice: 60s; gangs that take turns are the ones that are packed"
+            hint = "add time_slice: auto; gangs that take turns are the ones that are packed"
             raise Amiss("has no effect without time_slice", hint, ("pack",))
         if self.time_slice is None:
             return self
-        if self.time_slice < SHORTEST_SLICE_MS:
-            raise Amiss("is too short", "write 1s or more; 60s is usual", ("time_slice",))
+        if self.slice_ms < SHORTEST_SLICE_MS:
+            raise Amiss("is too short", "write 1s or more, or auto", ("time_slice",))
         if self.rank not in (RankBy.SUBMITTED, RankBy.ROUND_ROBIN):
             hint = "take it out: jobs that take turns come in the order of their turns"
             raise Amiss("cannot be had beside time_slice", hint, ("rank",))

@@ -7,7 +7,7 @@ import msgspec
 from allotment.model.quantity import Millis
 from allotment.model.queue_tree import flaws
 from allotment.model.tenancy import NO_TERMS, Queue, RankBy, Tenant, Terms
-from allotment.wire.config_shape import QueueShape, TenantShape
+from allotment.wire.config_shape import AUTO_SLICE, QueueShape, TenantShape
 from allotment.wire.problems import Finding, nearest
 from allotment.wire.tree import Place
 
@@ -108,7 +108,8 @@ def _queues(
         max_waiting=shape.max_waiting,
         per_user=shape.per_user.amounts(),
         per_group=shape.per_group.amounts(),
-        time_slice_ms=shape.time_slice or Millis(0),
+        time_slice_ms=shape.slice_ms,
+        slices_by_cost=shape.time_slice == AUTO_SLICE,
         migrates=shape.migrate,
         grow_ms=shape.grow or Millis(0),
         packs=shape.pack,

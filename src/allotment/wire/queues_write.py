@@ -93,6 +93,8 @@ def _alone(queue: Queue) -> Written:
 
 def _ranked(queue: Queue) -> Written:
     """Write in what order jobs come; where they take turns, that goes without saying."""
+    if queue.slices_by_cost:
+        return {"time_slice": "auto"}
     if queue.time_slice_ms:
         return {"time_slice": write_duration(queue.time_slice_ms)}
     return {"rank": queue.rank.value} if queue.rank is not RankBy.SUBMITTED else {}

@@ -40,6 +40,12 @@ def test_what_gangs_of_a_queue_do_beside_waiting_is_named() -> None:
     ]
 
 
+def test_slices_by_cost_are_named_as_they_are_written() -> None:
+    told_so = ["~ queue lab/train: time_slice 1 min 0 s → auto"]
+    old = read("queues: {train: {time_slice: 60s}}")
+    assert told(old, read("queues: {train: {time_slice: auto}}")) == told_so
+
+
 def test_queues_come_and_go() -> None:
     old, new = read("queues: {a: {}, b: {}}"), read("queues: {b: {}, c: {}}")
     assert told(old, new) == ["- queue lab/a: ", "+ queue lab/c: "]

@@ -29,6 +29,7 @@ TREE = """\
       deep: {parent: x}
       x: {parent: research.dev, per_group: {gpu: 1}}
       turns: {time_slice: 90s, affinity: true, migrate: true, grow: 5min, pack: true}
+      auto: {time_slice: auto}
       default:
 """
 
@@ -57,6 +58,12 @@ def test_queues_nest_and_may_name_their_parent() -> None:
             grow_ms=Millis(300_000),
             packs=True,
             by_affinity=True,
+        ),
+        Queue(
+            "auto",
+            rank=RankBy.ROUND_ROBIN,
+            time_slice_ms=Millis(60_000),
+            slices_by_cost=True,
         ),
         Queue("default"),
     )
@@ -119,8 +126,7 @@ def test_what_is_written_reads_back_the_same() -> None:
         ),
         (
             "      a: {time_slice: 10ms}\n",
-            "line 5: tenants.lab.queues.a.time_slice: is too short (write 1s or more; 60s is "
-            "usual)",
+            "line 5: tenants.lab.queues.a.time_slice: is too short (write 1s or more, or auto)",
         ),
         (
             "      a: {grow: 10ms}\n",
@@ -129,7 +135,7 @@ def test_what_is_written_reads_back_the_same() -> None:
         (
             "      a: {pack: true}\n",
             "line 5: tenants.lab.queues.a.pack: has no effect without time_slice (add "
-            "time_slice: 60s; gangs that take turns are the ones that are packed)",
+            "time_slice: auto; gangs that take turns are the ones that are packed)",
         ),
         (
             "      a: {time_slice: 60s, rank: shortest}\n",
