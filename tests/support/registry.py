@@ -208,13 +208,7 @@ class WithUsers(RealCluster):
 
     def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line where these users are known, as one of them where `uid` is."""
-        passwd = self.state.parent / "passwd"
-        if not passwd.exists():
-            lines = [Path("/etc/passwd").read_text().rstrip("\n")]
-            for name, uid in USERS.items():
-                lines.append(f"{name}:x:{uid}:{uid}::{self.home(name)}:/bin/sh")
-                owned(self.home(name), uid, 0o700)
-            passwd.write_text("\n".join(lines) + "\n")
+        passwd = self.make_homes()
         script = 'mount --bind "$0" /etc/passwd && exec "$@"'
         within = ["unshare", "-m", "--propagation", "slave", "sh", "-c", script, str(passwd)]
         user = kwargs.pop("user", "")
@@ -228,6 +222,17 @@ class WithUsers(RealCluster):
             [*within, *ALLOT, *words], env=env, text=True, capture_output=True, check=False,
             **kwargs,
         )  # fmt: skip
+
+    def make_homes(self) -> Path:
+        """Make the users' homes once; give the file that the host knows the users by."""
+        passwd = self.state.parent / "passwd"
+        if not passwd.exists():
+            lines = [Path("/etc/passwd").read_text().rstrip("\n")]
+            for name, uid in USERS.items():
+                lines.append(f"{name}:x:{uid}:{uid}::{self.home(name)}:/bin/sh")
+                owned(self.home(name), uid, 0o700)
+            passwd.write_text("\n".join(lines) + "\n")
+        return passwd
 
     def home(self, name: str) -> Path:
         return self.state.parent / f"home-{name}"

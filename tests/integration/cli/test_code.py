@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,9 +20,12 @@ CONFIG = "tenants: {vision: {}}\ndefault_tenant: vision\nlimits: {code_files: 50
 pytestmark = pytest.mark.needs_tool("git")
 
 
-@pytest.fixture
-def cluster(reachable: Path) -> Iterator[RealCluster]:
-    with a_real_cluster(reachable, CONFIG) as made:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RealCluster]:
+    with (
+        tempfile.TemporaryDirectory(prefix="allot-") as name,
+        a_real_cluster(Path(name), CONFIG) as made,
+    ):
         yield made
 
 
@@ -62,6 +66,11 @@ def run(cluster: RealCluster, folder: Path, *words: str) -> str:
     return ran.stdout
 
 
+def newest(cluster: RealCluster) -> str:
+    """Return the number of the job submitted last."""
+    return str(cluster.get("/v1/jobs")["items"][0]["id"])
+
+
 FIND = ("--", "find", ".", "-not", "-type", "d")
 
 
@@ -79,15 +88,16 @@ def test_the_commit_and_what_was_not_committed_are_kept(
     cluster: RealCluster, folder: Path
 ) -> None:
     run(cluster, folder, "--code", ".", "--", "true")
-    shown = cluster.allot("show", "1").stdout
+    job = newest(cluster)
+    shown = cluster.allot("show", job).stdout
     commit = git(folder, "rev-parse", "HEAD")
     assert f"commit {commit[:12]} (trunk) with 2 changed files" in shown
     assert "starting: code " in shown
-    said = cluster.allot("code", "diff", "1").stdout
+    said = cluster.allot("code", "diff", job).stdout
     assert said == subprocess.run(
         ["git", "diff", "HEAD"], cwd=folder, capture_output=True, text=True, check=True
     ).stdout  # fmt: skip
-    code = cluster.get("/v1/jobs/1/code")["code"]
+    code = cluster.get(f"/v1/jobs/{job}/code")["code"]
     assert (code["files"], code["commit"]) == (6, commit)
 
 
@@ -95,9 +105,10 @@ def test_a_clone_runs_the_same_code_and_takes_it_anew_when_asked(
     cluster: RealCluster, folder: Path
 ) -> None:
     run(cluster, folder, "--code", ".", "--", "cat", "pkg/a.py")
+    first = newest(cluster)
     (folder / "pkg/a.py").write_text("print('third')\n")
     for words, expected in (((), "second"), (("--code", str(folder)), "third")):
-        ran = cluster.allot("clone", "1", *words)
+        ran = cluster.allot("clone", first, *words)
         assert ran.returncode == 0, ran.stderr
         job = int(ran.stdout)
         cluster.wait_for(job, "succeeded")
@@ -131,6 +142,7 @@ def test_the_second_time_nothing_is_sent_but_what_changed(
     cluster: RealCluster, folder: Path
 ) -> None:
     told: list[str] = []
+    (folder / "pkg/a.py").write_text("print('never sent before')\n")
     with Client(state=str(cluster.state)) as client:
         first = client.take_code(folder, told.append)
         assert first.sent > 0

@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,17 +37,45 @@ pytestmark = [
 ]
 
 FILES = {"train/a.txt": "one\n", "train/b.txt": "two\n", "same.txt": "one\n", "empty": ""}
+ENDED = ("succeeded", "failed", "cancelled")
+
+
+@pytest.fixture(scope="module")
+def shared_service() -> Iterator[WithUsers]:
+    with tempfile.TemporaryDirectory(prefix="allot-") as name:
+        Path(name).chmod(0o755)
+        with a_service(Path(name)) as made:
+            yield made
 
 
 @pytest.fixture
-def service(reachable: Path) -> Iterator[WithUsers]:
+def service(shared_service: WithUsers) -> Iterator[WithUsers]:
+    """The file's service, without jobs and data, and with empty homes."""
+    service = shared_service
+    yield service
+    for job in service.get("/v1/jobs")["items"]:
+        if job["state"] not in ENDED:
+            service.ask("POST", f"/v1/jobs/{job['id']}:cancel", {})
+            service.wait_for(job["id"], *ENDED)
+    for dataset in service.get("/v1/data")["datasets"]:
+        whole = f"/v1/data/{dataset['tenant']}/{dataset['name']}"
+        assert service.ask("POST", f"{whole}:remove", {})[0] in (200, 204)
+    assert [path.name for path in (service.state / "data").iterdir()] == ["new"]
+    for name, uid in USERS.items():
+        shutil.rmtree(service.home(name))
+        owned(service.home(name), uid, 0o700)
+
+
+@pytest.fixture
+def own_service(reachable: Path) -> Iterator[WithUsers]:
+    """A service that none of the users has asked anything."""
     with a_service(reachable) as made:
         yield made
 
 
 def a_folder(service: WithUsers, name: str, files: dict[str, str]) -> Path:
     """Make a folder of a user's."""
-    service.allot("ps")  # Their homes are made.
+    service.make_homes()
     folder = service.home(name) / "set"
     if not folder.exists():
         owned(folder, USERS[name], 0o700)
@@ -129,7 +158,8 @@ def test_a_clone_sees_the_version_that_was_resolved(service: WithUsers) -> None:
     assert named.output == "one\n"
 
 
-def test_what_is_not_granted_is_as_if_it_were_not_there(service: WithUsers) -> None:
+def test_what_is_not_granted_is_as_if_it_were_not_there(own_service: WithUsers) -> None:
+    service = own_service
     put(service)
     mine, none = {"words": "/data/w"}, {"nothing": "/data/w"}
     assert not_accepted(service, "ben", mine)[0] == "data_missing"
@@ -195,7 +225,7 @@ def test_what_jobs_need_is_not_removed_and_files_are_kept_once(service: WithUser
     status, answer = service.ask_as("ann", "POST", "/v1/jobs?held=true", spec)
     assert status == 201
     said = refused(service, "ann", "rm", "words@1")
-    assert "used by jobs that run, or are its owner's own: 1" in said
+    assert f"used by jobs that run, or are its owner's own: {answer['id']}." in said
     service.ask_as("ann", "POST", f"/v1/jobs/{answer['id']}:cancel")
     kept = list((service.state / "data").glob("*/files/??/*"))
     assert len(kept) == 3  # of four files two are the same

@@ -65,7 +65,7 @@ def test_two_versions_run_at_the_same_time(service: WithUsers, reachable: Path) 
     meet = reachable / "meet"
     meet.mkdir()
     meet.chmod(0o777)
-    wait = f"touch {meet}/$0; until [ -e {meet}/ann -a -e {meet}/ben ]; do :; done; "
+    wait = f"touch {meet}/$0; until [ -e {meet}/ann -a -e {meet}/ben ]; do sleep 0.05; done; "
     jobs = [
         submitted(service, user, f"set -- x; {wait.replace('$0', user)}{VERSION}", wanted)
         for user, wanted in (("ann", "framework==1.0"), ("ben", "framework==2.0"))
