@@ -78,7 +78,7 @@ HOSTILE = {
     "loss, over and over": "loss " * (MIB // 5) + "nan",
     "almost a shell": "sh: 1: " * (MIB // 7),
     "dots": "a." * (MIB // 2) + "MemoryError",
-    "binary": "".join(chr(code % 0x2FFF) for code in range(MIB)),
+    "binary": "".join(map(chr, range(0x2FFF))) * (MIB // 0x2FFF),
 }
 
 

@@ -32,13 +32,18 @@ def name_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {name_of(path): ast.parse(path.read_text("utf-8")) for path in CORE}
+MODULES = {name_of(path): path for path in CORE}
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
 
 
 def imports_of(module: str) -> set[str]:
     """Name the modules of the core that one imports anywhere."""
     found: set[str] = set()
-    for node in ast.walk(MODULES[module]):
+    for node in ast.walk(tree_of(MODULES[module])):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -88,15 +93,16 @@ def test_the_core_has_few_lines() -> None:
 def test_no_import_of_the_core_is_hidden_from_the_count() -> None:
     hidden = [
         name
-        for name, tree in MODULES.items()
+        for name, path in MODULES.items()
         if any(
-            isinstance(node, ast.Name) and node.id == "TYPE_CHECKING" for node in ast.walk(tree)
+            isinstance(node, ast.Name) and node.id == "TYPE_CHECKING"
+            for node in ast.walk(tree_of(path))
         )
     ]
     inside = [
         name
-        for name, tree in MODULES.items()
-        for function in ast.walk(tree)
+        for name, path in MODULES.items()
+        for function in ast.walk(tree_of(path))
         if isinstance(function, ast.FunctionDef)
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)

@@ -133,7 +133,9 @@ def test_a_rule_that_became_stricter_holds_for_what_waits(
     name = f"{registry.host}/vision/bb"
     applied(service, config(f"{registry.host}/vision/*", borrow=False))
     cpu = {"resources": {"cpu": 0.5}}
-    runs = service.submitted(f"{name}:1", "while [ ! -e /tmp/end ]; do sleep 0.05; done", "ann", **cpu)
+    runs = service.submitted(
+        f"{name}:1", "while [ ! -e /tmp/end ]; do sleep 0.05; done", "ann", **cpu
+    )
     service.wait_for(runs, "running")
     waits = service.submitted(f"{name}:1", "true", "ann", **cpu)
     by_digest = service.submitted(f"{name}@{exact}", "true", "ann", **cpu)
