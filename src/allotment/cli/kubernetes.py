@@ -63,6 +63,7 @@ def _group() -> None:
     epilog="\b\nExamples:\n"
     "  allot kubernetes manifests | kubectl apply -f -\n"
     "  allot kubernetes manifests -n jobs --tenant team-a=lab/nlp,lab\n"
+    "  allot kubernetes manifests --service registry.example.org/allotment:0.1\n"
     "  allot kubernetes manifests --jobs-of vision=jobs-vision --jobs-of nlp=jobs-nlp",
 )
 def manifests(
@@ -72,13 +73,25 @@ def manifests(
     image: Annotated[
         str, typer.Option("--image", metavar="IMAGE", help="For jobs that name none.")
     ] = "",
+    service: Annotated[
+        str,
+        typer.Option(
+            "--service",
+            metavar="IMAGE",
+            help="Run the service in a pod as well: an image with Allotment.",
+        ),
+    ] = "",
 ) -> None:
     """Print what gives the service its rights: a namespace, an account, and just those.
 
     On top, as comments, is the engine that goes with it, for the configuration of the service.
+    With --service, a Deployment runs that with just this, in the cluster itself.
     The namespaces whose pods are placed have to be there.
     """
     from ruamel.yaml import YAML  # noqa: PLC0415 - only here
+    from ruamel.yaml.scalarstring import (  # noqa: PLC0415
+        walk_tree,  # pyright: ignore[reportUnknownVariableType]
+    )
 
     from allotment.backends.kubernetes.manifests import manifests as made  # noqa: PLC0415
     from allotment.wire.config_text import config_text  # noqa: PLC0415
@@ -103,11 +116,22 @@ def manifests(
         engine["tenant_namespaces"] = dict(apart)
     if placed:
         engine["namespaces"] = {name: list(whose) for name, whose in placed.items()}
+    config: dict[str, Plain] = {"engines": {"kubernetes": engine}}
+    objects = made(namespace, list(placed), sorted({*apart.values()} - {namespace}))
+    if service:
+        from allotment.backends.kubernetes.service_pod import service_pod  # noqa: PLC0415
+
+        engine["kubeconfig"] = "in-cluster"
+        whose = {word.partition("/")[0] for words in placed.values() for word in words}
+        names = sorted(whose | apart.keys()) or ["default"]
+        tenants: dict[str, Plain] = {name: {} for name in names}
+        objects += service_pod(service, config_text({**config, "tenants": tenants}), namespace)
     text = io.StringIO()
     yaml = YAML()
     yaml.explicit_start = True  # pyright: ignore[reportAttributeAccessIssue]
-    yaml.dump_all(made(namespace, list(placed), sorted({*apart.values()} - {namespace})), text)  # pyright: ignore[reportUnknownMemberType]
-    for line in config_text({"engines": {"kubernetes": engine}}).splitlines():
+    walk_tree(objects)  # lines of a text stay lines
+    yaml.dump_all(objects, text)  # pyright: ignore[reportUnknownMemberType]
+    for line in config_text(config).splitlines():
         say(f"# {line}")
     say(text.getvalue().rstrip("\n"))
 

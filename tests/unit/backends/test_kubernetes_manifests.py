@@ -1,6 +1,9 @@
 """The manifests that are printed, and the folder of them that kubectl takes as it is."""
 
 import json
+import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +12,12 @@ from ruamel.yaml import YAML
 
 from allotment.backends.kubernetes.manifests import manifests, rules
 from allotment.backends.kubernetes.rights import FOREIGN, FOREIGN_NAMED, NAMED, RIGHTS
+from allotment.backends.kubernetes.service_pod import LOOK, STATE, service_pod
+from allotment.wire.config import engines_in
+from tests.support.patience import PATIENCE_S
 
-FOLDER = Path(__file__).parents[3] / "ops" / "kubernetes"
+OPS = Path(__file__).parents[3] / "ops"
+FOLDER = OPS / "kubernetes"
 
 
 def in_folder() -> list[dict[str, Any]]:
@@ -46,6 +53,40 @@ def test_the_folder_has_just_what_is_printed() -> None:
         return json.dumps([rest, sorted(allowed(each))], sort_keys=True)
 
     assert sorted(map(key, manifests())) == sorted(map(key, in_folder()))
+
+
+def test_the_folder_of_the_service_has_just_what_is_printed() -> None:
+    yaml = YAML(typ="safe", pure=True)
+    there: list[Any] = list(yaml.load_all(OPS / "kubernetes-service" / "service.yaml"))  # pyright: ignore[reportUnknownArgumentType]
+    config = there[0]["data"]["config.yaml"]
+    assert there == service_pod("allotment:0.1", config)
+    (setup,) = engines_in(config.encode(), source="config.yaml")
+    assert (setup.kubeconfig, setup.namespace) == ("in-cluster", "allotment")
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"200 OK", 0), (b"503 Not now", 1)])
+def test_a_probe_tells_what_the_socket_answers(
+    tmp_path: Path, answer: bytes, code: int
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "allot.sock"))
+        listening.listen()
+        script = LOOK.format(tmp_path, "readyz")
+        with subprocess.Popen([sys.executable, "-IS", "-c", script]) as probe:
+            taken, _ = listening.accept()
+            with taken:
+                assert taken.recv(1024).startswith(b"GET /readyz HTTP/1.0\r\n")
+                taken.sendall(b"HTTP/1.1 " + answer + b"\r\n\r\n")
+            assert probe.wait(PATIENCE_S) == code
+
+
+def test_a_service_in_a_pod_is_one_and_not_root() -> None:
+    *_, found = service_pod("image:1", "")
+    pod = found["spec"]["template"]["spec"]
+    assert (found["spec"]["replicas"], found["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert {"name": "ALLOT_STATE", "value": STATE} in pod["containers"][0]["env"]
 
 
 def test_each_right_is_given_where_it_is_needed() -> None:
