@@ -11,6 +11,7 @@ from allotment.cli.image_login import forget, keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.table import Column, print_table
+from allotment.cli.words import count
 from allotment.client import Client
 from allotment.model.quantity import show_bytes
 from allotment.service.image_view import ImageRow, ImageView
@@ -83,12 +84,17 @@ def warm(
 
 def _fetch(names: list[str], state: str, *, as_json: bool) -> None:
     with Client(state=state) as client:
-        found = [client.warm_image(name) for name in names]
+        found = [client.warm_image(name, _progress) for name in names]
     if as_json:
         say_json(found)
         return
     for one in found:
-        talk(f"{one.image} is here: {len(one.layers)} layers")
+        talk(f"{one.image} is here: {count(len(one.layers), 'layer')}")
+
+
+def _progress(found: ImageView) -> None:
+    came, all_of_it = show_bytes(found.fetched), show_bytes(found.to_fetch)
+    talk(f"fetching {found.image.partition('@')[0]}: {came} of {all_of_it}")
 
 
 @image.command(context_settings=HELP)

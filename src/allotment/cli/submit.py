@@ -19,7 +19,7 @@ from allotment.cli.output import Failed, at_line, say, say_json, talk, warn
 from allotment.cli.prepare import Prepared, prepare
 from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.taking import CodeFolder, look_at_code, with_code
-from allotment.cli.words import count
+from allotment.cli.words import count, harmless
 from allotment.client import Client
 from allotment.service.selector import Selector
 from allotment.service.views import Submitted
@@ -77,7 +77,11 @@ def submit(  # noqa: PLR0913 - one argument an option
         bool, typer.Option("--follow", "-f", help="Show its output, end with its exit code.")
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show where and when it would start.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Only show what it would bring, and where and when it would start.",
+        ),
     ] = False,
     state: StateFolder = "",
     as_json: AsJson = False,
@@ -159,8 +163,9 @@ def _try(
     for job, each, (_, words) in zip(ready, found, looked, strict=True):
         if job.script:
             say(job.script)
-        if words:
-            say(words)
+        for line in (words, *each.brings):
+            if line:
+                say(harmless(line))
         for line in eta_lines(each):
             say(line)
 

@@ -2,7 +2,7 @@
 
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -480,12 +480,15 @@ class Client:
         """Return what an image consists of, and what would have to be fetched of it."""
         return self._get(path_to("/v1/images:inspect", [("image", image)]), ImageView)
 
-    def warm_image(self, image: str) -> ImageView:
-        """Fetch an image ahead; return when it is in the store."""
+    def warm_image(
+        self, image: str, tell: Callable[[ImageView], None] = lambda _: None
+    ) -> ImageView:
+        """Fetch an image ahead; return when it is in the store. `tell` hears how far it is."""
         while True:
             found = self._send("/v1/images:warm", {"image": image}, ImageView)
             if found.is_here:
                 return found
+            tell(found)
             image = found.image  # The same bytes, should the tag move meanwhile.
 
     def remove_image(self, image: str) -> None:

@@ -63,6 +63,8 @@ class StartEstimate(msgspec.Struct, frozen=True):
     assumptions: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     """Of a job that was not submitted: what its submission would warn of."""
+    brings: tuple[str, ...] = ()
+    """Of such a job: what would be fetched, built, mounted and kept for it, and how much."""
     endless: tuple[JobId, ...] = ()
     """Jobs in its way whose run time is unknown, so that its start cannot be estimated."""
     borrowed: tuple[str, ...] = ()

@@ -41,6 +41,8 @@ class ImageView(msgspec.Struct, frozen=True):
     """The topmost last."""
     to_fetch: int
     """Bytes that would have to come."""
+    fetched: int = 0
+    """Bytes of these that came so far, where it is on its way."""
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
@@ -50,7 +52,7 @@ class ImageView(msgspec.Struct, frozen=True):
         """Return in words what would be fetched."""
         missing = sum(layer.unpacked is None for layer in self.layers)
         return (
-            f"its image is not here yet: {missing} of {len(self.layers)} layers would be "
+            f"image: it is not here yet; {missing} of {len(self.layers)} layers would be "
             f"fetched, {show_bytes(self.to_fetch)} as they come"
         )
 

@@ -394,9 +394,8 @@ class Service:
             await self.environments.expected(command.spec),
             *self.pipeline.uses.expected(command.spec),
         )
-        warnings = (*command.warnings, *filter(None, told))
-        command = msgspec.structs.replace(command, warnings=warnings)
-        return await self.estimating.dry_run(command, actor)
+        estimate = await self.estimating.dry_run(command, actor)
+        return msgspec.structs.replace(estimate, brings=tuple(filter(None, told)))
 
     async def start_of(self, job: JobId) -> StartEstimate:
         """Return when a job starts, as a range, and what that rests on. Raises Rejected."""

@@ -4,8 +4,11 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
@@ -189,5 +192,58 @@ def test_a_dry_run_says_what_would_be_fetched(service: WithUsers, registry: Scri
     file = service.state.parent / "job.yaml"
     file.write_text(f"name: x\ntenant: ann\nimage: {registry.host}/bb:1\ncommand: 'true'\n")
     said = service.allot("submit", "--dry-run", str(file))
-    assert "1 of 1 layers would be fetched" in said.stdout + said.stderr, said
+    assert "image: it is not here yet; 1 of 1 layers would be fetched" in said.stdout, said
+    assert "image" not in said.stderr, "it is no warning"
     assert is_empty(service)
+
+
+def test_a_pull_says_how_far_it_is(service: WithUsers, registry: Scripted) -> None:
+    registry.image("bb", busybox(a_file("n", os.urandom(3 << 20))))
+    name = f"{registry.host}/bb:1"
+    registry.pause.clear()
+    with ThreadPoolExecutor() as beside:
+        pulled = beside.submit(service.allot, "image", "pull", name)
+        until(lambda: fetched(service, name) > 0, "a part of the layer")
+        # Who asks later is answered later: by then the one that pulls was told.
+        asked = service.ask("POST", "/v1/images:warm", {"image": name})[1]
+        assert 0 < asked["fetched"] < asked["to_fetch"]
+        registry.pause.set()
+        said = pulled.result()
+    assert f"fetching {name}: " in said.stderr
+    assert said.stderr.splitlines()[-1].endswith("is here: 1 layer")
+
+
+def fetched(service: WithUsers, name: str) -> int:
+    return service.get(f"/v1/images:inspect?image={quote(name, safe='')}")["fetched"]
+
+
+@pytest.fixture
+def small_disk(reachable: Path) -> Iterator[Path]:
+    """A store of images with a file system of its own, of 32 MiB."""
+    store = reachable / "state/images"
+    store.mkdir(parents=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "small", store], check=True)
+    yield store
+    subprocess.run(["umount", "-l", store], check=True)
+
+
+def test_a_disk_that_fills_up_while_a_layer_is_unpacked(
+    small_disk: Path, service: WithUsers, registry: Scripted
+) -> None:
+    registry.image("bb", busybox(a_file("n", os.urandom(12 << 20))))
+    registry.pause.clear()
+    job = service.submitted(f"{registry.host}/bb:1", "ls -l /n", "ann")
+    new = small_disk / "new"
+    until(lambda: any(new.glob("*/*")), "a layer to be unpacked")
+    filler = small_disk / "filler"
+    free = os.statvfs(small_disk)
+    filler.write_bytes(bytes(free.f_bavail * free.f_frsize - (1 << 20)))
+    registry.pause.set()
+    service.wait_for(job, "succeeded", "failed")
+    found = Job(service, job)
+    assert found.state == "failed", found.output
+    assert (found.diagnosis["code"], found.diagnosis["owner"]) == ("image_no_room", "platform")
+    assert len(found.view["attempts"]) == 2, "it was tried again"
+    assert not list(new.iterdir())
+    filler.unlink()
+    assert service.run(f"{registry.host}/bb:1", "true", "ann").state == "succeeded"

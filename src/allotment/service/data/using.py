@@ -204,8 +204,23 @@ class DataUses:
                 ) from error
 
     def expected(self, spec: JobSpec) -> tuple[str, ...]:
-        """Return what would be mounted for a job, in words."""
-        return tuple(self._words(use) for use in spec.data)
+        """Return what would be mounted for a job, and where what it leaves goes, in words."""
+        told = [self._words(use) for use in spec.data]
+        if spec.save:
+            told.append(f"save: outputs would become {self._next_words(spec.save)}")
+        how = spec.checkpoint
+        if how is not None and how.save:
+            told.append(
+                f"checkpoint: each would become {self._next_words(how.save)}; "
+                f"the newest {how.keep} stay"
+            )
+        return tuple(told)
+
+    def _next_words(self, name: str) -> str:
+        tenant, _, short = name.partition("/")  # Settled: it is in full.
+        dataset = self._state.datasets.get((tenant, short))
+        is_far = dataset is not None and dataset.kind is DataKind.OBJECTS
+        return f"a version of {name}" + (", put to its object store" if is_far else "")
 
     def _words(self, use: DataUse) -> str:
         dataset = self._state.datasets.get((use.tenant, use.name))

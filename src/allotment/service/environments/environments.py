@@ -264,7 +264,11 @@ class Environments:
             return ""
         row = await asyncio.to_thread(self._known, spec.environment.key)
         count = len(row.packages) if row is not None else 0
-        return f"its environment is not here yet: {count} packages would be installed"
+        packages = "1 package" if count == 1 else f"{count} packages"
+        return (
+            f"environment: it is not here yet; {packages} would be fetched and installed, and "
+            "the size is known then"
+        )
 
     def _known(self, key: str) -> Known | None:
         path = self._store.root / "known" / f"{key}.json"

@@ -99,6 +99,8 @@ class Fetch:
         self._limit = limit
         self.stop = threading.Event()
         self.last_byte_at = time.time()
+        self.came = 0
+        """Bytes of layers so far; those of a layer that is fetched again count once more."""
 
     def run(self) -> None:
         """Fetch what is not there yet, and keep the image. Raises ImageTrouble or Stopped."""
@@ -240,6 +242,7 @@ class Fetch:
                 if not piece:
                     break
                 count += len(piece)
+                self.came += len(piece)
                 digest.update(piece)
                 if count > descriptor.size:
                     break

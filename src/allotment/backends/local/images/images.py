@@ -39,7 +39,9 @@ PATIENCE_S: Final = 60.0
 LONGEST_S: Final = 24 * 3600.0
 """For an image to come."""
 ANSWERED_S: Final = 10.0
-"""After how long whoever fetches ahead hears of it."""
+"""How long a submission waits for an image that it has to look into."""
+TOLD_S: Final = 2.0
+"""How often whoever fetches ahead hears how far it is."""
 MOST_WARMED: Final = 8
 """How many images are fetched ahead for a user at a time."""
 _MOST_REMEMBERED: Final = 10_000
@@ -280,13 +282,13 @@ class Images:
     async def warm(self, wish: ImageWish) -> ImageView:
         """Fetch an image ahead; answer when it is there, or a little later. Raises Rejected."""
         exact = msgspec.structs.replace(wish, reference=await self.resolve(wish))
-        await self._wait_for(exact)
+        await self._wait_for(exact, TOLD_S)
         return await self.inspect(exact)
 
-    async def _wait_for(self, exact: ImageWish) -> None:
+    async def _wait_for(self, exact: ImageWish, patience_s: float = ANSWERED_S) -> None:
         """Fetch an image ahead, and wait for it a little. Raises Rejected."""
         warming = self._warmed(exact)
-        await asyncio.wait([warming], timeout=ANSWERED_S)
+        await asyncio.wait([warming], timeout=patience_s)
         if warming.done() and not warming.cancelled():
             try:
                 warming.result()
@@ -363,9 +365,15 @@ class Images:
             found = await self._look(exact, wish)
         except ImageTrouble as trouble:
             raise trouble.refusal() from trouble
-        return await self._reading.run(
+        view = await self._reading.run(
             _uid(wish), partial(self._view, exact, found), PATIENCE_S
         )
+        own = self._own.get((_uid(wish), exact.exact))
+        under_way = self._coming.get(exact.exact, own)
+        if view.is_here or under_way is None or under_way.fetch is None:
+            return view
+        came = min(under_way.fetch.came, view.to_fetch)
+        return msgspec.structs.replace(view, fetched=came)
 
     def _view(self, exact: Reference, found: Found) -> ImageView:
         images = self._store.images()
