@@ -1,6 +1,6 @@
 # Every command a person runs. The first one sets up .venv by itself; later ones start at once.
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick check format bench bench-record nightly docs lock setup clean
+.PHONY: help demo test quick gpu check format bench bench-record nightly docs lock setup clean
 BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
@@ -43,6 +43,9 @@ nightly: setup ## At length: cells, races, kills of the service, frameworks, mut
 	@scripts/loops && $(BIN)/python -m pytest tests/integration/test_loops.py
 	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
+
+gpu: setup ## Test what needs a GPU, on this machine's (as root, with PyTorch)
+	@$(BIN)/python -m pytest tests/gpu $(ARGS)
 
 bench: setup ## Measure, and compare with the recorded figures (ARGS="submit" for one)
 	@$(BIN)/python -m bench.run $(ARGS)

@@ -121,8 +121,10 @@ def _missing(item: pytest.Item) -> Generator[str]:
                 yield f"needs reference data that is not here: ../shared/{path}"
     if item.get_closest_marker("needs_root") and os.geteuid() != 0:
         yield "needs root"
-    if item.get_closest_marker("needs_gpu") and not Path("/dev/nvidiactl").exists():
-        yield "needs a real NVIDIA device"
+    marker = item.get_closest_marker("needs_gpu")
+    if marker and not Path("/dev/nvidiactl").exists():
+        would = "; ".join(marker.args)
+        yield "no NVIDIA GPU here" + (f": would have shown {would}" if would else "")
 
 
 @pytest.hookimpl(wrapper=True)

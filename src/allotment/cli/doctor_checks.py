@@ -15,6 +15,7 @@ from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_isolation import isolation
 from allotment.cli.doctor_kubernetes import kubernetes
 from allotment.cli.doctor_mlflow import mlflow
+from allotment.cli.doctor_sharing import sharing
 from allotment.cli.doctor_slurm import slurm
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.errors import StoreError
@@ -34,6 +35,7 @@ def findings(folder: Path) -> list[Finding]:
         lambda: isolation(folder),
         gpus,
         drivers,
+        lambda: sharing(folder),
         lambda: disk(folder),
         lambda: service(folder),
         lambda: books(folder),

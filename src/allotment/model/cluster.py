@@ -10,6 +10,9 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import Resources
 from allotment.model.spec import Arch
 
+OF_MIG = "MIG-"
+"""How the UUID begins of a part of a device that MIG divides."""
+
 
 class Device(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One accelerator. `memory` in bytes, 0 when unknown; `uuid` empty for a virtual one."""

@@ -106,7 +106,9 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     `signal` warns it before it is stopped; it then has `grace_ms` to save and end.
     `every_ms` of 0 leaves the rhythm to the job. `keep` old checkpoints stay. Each that it
-    reports becomes a version of the dataset `save`, where one is named.
+    reports becomes a version of the dataset `save`, where one is named. `driver` lets the GPU's
+    driver take its device memory while it is suspended: should that go wrong, it is started
+    again from its last checkpoint.
     """
 
     dir: str = ""
@@ -115,6 +117,7 @@ class Checkpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     signal: str = "TERM"
     grace_ms: Millis = Millis(10 * SECOND)
     save: str = ""
+    driver: bool = False
 
 
 class EndKind(StrEnum):

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from allotment.engine.records import AttemptRecord, JobRecord
-from allotment.model.cluster import Node
+from allotment.model.cluster import OF_MIG, Node
 from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.later import Known, characters_to_fill, fill
@@ -147,6 +147,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         phases=phases,
         data=data,
         packages=_packages(spec, folders),
+        by_driver=spec.checkpoint is not None and spec.checkpoint.driver,
     )
 
 
@@ -255,7 +256,7 @@ def task_env(
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         **(_rendezvous(spec, attempt, index, nodes) if spec.batch is None else {}),
-        **_devices(spec, attempt, index),
+        **_devices(attempt, index, nodes),
         **_nics(attempt, index, nodes),
         **(_tf_config(spec, attempt, index, nodes) if has_tf_roles(spec) else {}),
         **(_classic(job, index, nodes, account) if spec.dialect is Dialect.CLASSIC else {}),
@@ -283,7 +284,7 @@ def _known(job: JobRecord, index: TaskIndex, nodes: Nodes, folders: Folders) -> 
     hosts = folders.hostfile(job.id, attempt.no)
     given = {
         **_rendezvous(spec, attempt, index, nodes),
-        **_devices(spec, attempt, index),
+        **_devices(attempt, index, nodes),
         **operator_env(job, index, nodes, hosts),
     }
     return known_later(job, index, nodes, given)
@@ -338,9 +339,16 @@ def _rendezvous(spec: JobSpec, attempt: AttemptRecord, index: int, nodes: Nodes)
     }
 
 
-def _devices(spec: JobSpec, attempt: AttemptRecord, index: int) -> Env:
-    """Which devices the vendors' libraries may show; none at all for a task without any."""
-    visible = ",".join(str(device) for device in attempt.slots[index].devices)
+def _devices(attempt: AttemptRecord, index: int, nodes: Nodes) -> Env:
+    """Which devices the vendors' libraries may show; none at all for a task without any.
+
+    Where MIG divides some, our indexes are not those of these libraries: names are.
+    """
+    slot = attempt.slots[index]
+    names = {int(each.index): each.uuid for each in nodes[slot.node].devices}
+    if not any(name.startswith(OF_MIG) for name in names.values()):
+        names = {}
+    visible = ",".join(names.get(device) or str(device) for device in slot.devices)
     return {
         "CUDA_VISIBLE_DEVICES": visible,
         "NVIDIA_VISIBLE_DEVICES": visible or "none",

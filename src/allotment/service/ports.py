@@ -260,6 +260,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """The datasets that its tasks find by their names."""
     packages: str = ""
     """The folder of its environment: its programs are found before those of an image."""
+    by_driver: bool = False
+    """Whether the GPU's driver may take its device memory while it is suspended."""
 
     def only(self, tasks: Iterable[TaskLaunch]) -> "GangLaunch":
         """Return the same launch with just some of its tasks."""

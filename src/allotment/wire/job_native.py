@@ -357,7 +357,9 @@ def _ports(ports: Mapping[str, int] | list[PortShape]) -> tuple[Port, ...]:
 
 
 def _checkpoint(shape: CheckpointShape) -> Checkpoint:
-    return Checkpoint(shape.dir, shape.every, shape.keep, shape.signal, shape.grace, shape.save)
+    return Checkpoint(
+        shape.dir, shape.every, shape.keep, shape.signal, shape.grace, shape.save, shape.driver
+    )
 
 
 def _code(shape: CodeShape) -> CodeBundle:

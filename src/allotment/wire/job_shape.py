@@ -273,6 +273,8 @@ class CheckpointShape(Shape):
     grace: DurationOrNone = Millis(10 * SECOND)
     save: DataName = Field(default="", examples=["weights"])
     """The dataset of which each that is reported becomes a version."""
+    driver: Truth = False
+    """Whether the GPU's driver may take its device memory while it is suspended."""
 
 
 class CodeShape(Shape):

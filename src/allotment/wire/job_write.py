@@ -138,6 +138,7 @@ def _checkpoint(checkpoint: Checkpoint) -> Written:
         "signal": checkpoint.signal,
         "grace": write_duration(checkpoint.grace_ms),
         **_unless(save=checkpoint.save),
+        **({"driver": True} if checkpoint.driver else {}),
     }
 
 

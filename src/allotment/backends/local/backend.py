@@ -22,6 +22,13 @@ from allotment.backends.local.cdi.found import Specifications
 from allotment.backends.local.device_use import device_uses_of
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
+from allotment.backends.local.driver.by_driver import (
+    ByDriver,
+    allow,
+    device_of,
+    how_lost,
+    is_allowed,
+)
 from allotment.backends.local.gpu_peaks import GpuPeaks
 from allotment.backends.local.images.images import Images, Ready
 from allotment.backends.local.images.trouble import ImageTrouble
@@ -32,6 +39,7 @@ from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
 from allotment.backends.local.task_use import uses_of
+from allotment.backends.local.ways import Here, Way
 from allotment.backends.status import RunnerStatus, report_of, status_from
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.engines import Ability
@@ -40,6 +48,7 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
+from allotment.model.suspension import Grade, Suspension
 from allotment.rights.removing import remove
 from allotment.service.abilities import INSTEAD
 from allotment.service.forever import forever
@@ -110,6 +119,8 @@ class LocalBackend:
         self._devices: DeviceWatch | None = None
         self._locate: Locate = dict
         self._peaks = GpuPeaks()
+        self._by_driver: ByDriver | None = None
+        self._suspending: dict[TaskKey, asyncio.Task[None]] = {}
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -133,6 +144,9 @@ class LocalBackend:
         if self._devices is not None:
             watch = partial(self._watch, self._devices)
             self._watching = loop.create_task(forever(watch, DEVICES_EVERY_S, "devices"))
+            files, locate = self._device_files, self._locate
+            self._by_driver = ByDriver(self._state_dir, files, locate, self._control)
+            self._by_driver.start()
 
     def watch_devices(self, locate: Locate) -> None:
         """Distinguish of the health of these devices of this machine from the start on."""
@@ -147,6 +161,11 @@ class LocalBackend:
             await self._images.close()
         if self._looking is not None:
             self._looking.cancel()
+        for work in self._suspending.values():
+            work.cancel()
+        await asyncio.gather(*self._suspending.values(), return_exceptions=True)
+        if self._by_driver is not None:
+            await self._by_driver.close()
         if self._watching is not None and self._devices is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -171,6 +190,8 @@ class LocalBackend:
                 await self._launch(gang, task)
             except BackendError as error:
                 refused[task.key] = str(error)
+            if gang.by_driver and len(gang.tasks) == 1:
+                allow(self._folder(task.key), task.binding.devices)
         return refused
 
     async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
@@ -267,20 +288,60 @@ class LocalBackend:
     ) -> None:
         if await self._stopped_before(key, cause):
             return
+        order = f"stop {signal} {grace_ms}"
         if cause is not None:
             # On a full disk it is only told less well to books that are restored.
             with contextlib.suppress(OSError):
                 (self._folder(key) / STOPPED_FOR).write_text(cause.value)
-        self._control(key, f"stop {signal} {grace_ms}")
+        await self._is_suspended(key)
+        if self._by_driver is not None and (task := self._here(key)) is not None:
+            await self._by_driver.let_save(task)
+        self._control(key, order)
 
     async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
         for key in keys:
             self._peaks.freeze(key)
-            self._control(key, "freeze")
+            task = self._here(key) if len(keys) == 1 else None
+            if self._by_driver is None or task is None or not is_allowed(task.folder):
+                self._control(key, "freeze")
+            else:
+                await self._is_suspended(key)
+                work = self._suspend(self._by_driver, task, no)
+                self._suspending[key] = asyncio.get_running_loop().create_task(work)
 
     async def thaw(self, key: TaskKey) -> None:
         self._peaks.thaw(key)
+        await self._is_suspended(key)
         self._control(key, "thaw")
+        if self._by_driver is not None and (task := self._here(key)) is not None:
+            await self._by_driver.undo(task)
+
+    async def _suspend(self, way: Way, task: Here, no: int) -> None:
+        """Free a task's device memory before it is frozen, and tell whether that was done."""
+        try:
+            freed = await way.free([task], no)
+        except Exception:
+            log.exception("device memory was not taken; it is only frozen", task=str(task.key))
+            freed = frozenset[TaskKey]()
+        if how_lost(task.folder):
+            return  # It was killed, and nothing frozen dies.
+        self._control(task.key, "freeze")
+        how = Suspension(no, way.grade, (0,)) if freed else Suspension(no, Grade.FROZEN)
+        told = self._read(task.key)
+        if told is not None and told.seen is Seen.RUNNING:
+            self._sink(msgspec.structs.replace(told, suspension=how))
+
+    async def _is_suspended(self, key: TaskKey) -> None:
+        """Wait until a suspension is done that is under way: what comes next undoes it."""
+        if (work := self._suspending.pop(key, None)) is not None:
+            await asyncio.wait([work])
+
+    def _here(self, key: TaskKey) -> Here | None:
+        """Return a task that runs; its devices are those that it was allowed to give up."""
+        told, folder = self._read(key), self._folder(key)
+        if told is None or told.seen is not Seen.RUNNING:
+            return None
+        return Here(key, told.pid, device_of(folder), folder)
 
     async def highest_job(self) -> JobId:
         folder = self._state_dir / layout.TASKS
@@ -400,7 +461,7 @@ class LocalBackend:
         folder = self._folder(key)
         status = _status_in(folder / layout.STATUS)
         if status is not None and status.phase == "ended":
-            return report_of(key, status)
+            return report_of(key, _blamed(folder, status))
         if not (folder / layout.CLAIM).exists():
             return None
         if is_held(str(folder / layout.CLAIM)):
@@ -487,6 +548,13 @@ def stop_cause_in(folder: Path) -> StopCause | None:
         return StopCause((folder / STOPPED_FOR).read_text())
     except (OSError, ValueError):
         return None
+
+
+def _blamed(folder: Path, status: RunnerStatus) -> RunnerStatus:
+    """Say of a task that was ended because the driver lost it that it is not to blame."""
+    if status.ended_by in STOPPED and (words := how_lost(folder)):
+        return msgspec.structs.replace(status, platform_error=words)
+    return status
 
 
 def _status_in(path: Path) -> RunnerStatus | None:

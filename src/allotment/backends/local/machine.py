@@ -6,10 +6,13 @@ are counted and handed out like real ones, and called virtual wherever they are 
 
 import os
 import platform
+import re
 import socket
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pynvml as _untyped  # pyright: ignore[reportMissingTypeStubs]
 
 from allotment.model.cluster import Device, Node
@@ -24,6 +27,7 @@ DeviceFiles = dict[int, tuple[str, ...]]
 """The files in /dev of each real device, by index."""
 
 SHARED_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+CAPABILITIES = "/proc/driver/nvidia/capabilities"
 KEEP_FREE = 256 * MIB
 """Memory left to the system and to the service itself."""
 VIRTUAL = "virtual"
@@ -64,14 +68,58 @@ def real_devices() -> list[tuple[Device, tuple[str, ...]]]:
     except nvml.NVMLError:
         return []
     try:
-        return [_device(index) for index in range(nvml.nvmlDeviceGetCount())]
+        return devices_of([_found(index) for index in range(nvml.nvmlDeviceGetCount())])
     except nvml.NVMLError:
         return []
     finally:
         nvml.nvmlShutdown()
 
 
-def _device(index: int) -> tuple[Device, tuple[str, ...]]:
+class Part(msgspec.Struct, frozen=True):
+    """A part that MIG made of a device: what a program can use as a device of its own."""
+
+    name: str
+    uuid: str
+    memory: int
+    files: tuple[str, ...]
+    """Without which it cannot be used, besides those of its device."""
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A device as NVML describes it. If it `is_divided`, only its parts can be used, if any."""
+
+    name: str
+    uuid: str
+    memory: int
+    minor: int
+    is_divided: bool = False
+    parts: tuple[Part, ...] = ()
+
+
+def devices_of(found: Sequence[Card]) -> list[tuple[Device, tuple[str, ...]]]:
+    """Return what jobs can have of these devices, in order, each with its files. Pure."""
+    devices: list[tuple[Device, tuple[str, ...]]] = []
+    for whole in found:
+        file = f"/dev/nvidia{whole.minor}"
+        if not whole.is_divided:
+            devices.append((_named(len(devices), type_of(whole.name), whole), (file,)))
+        for part in whole.parts:
+            kind = f"{type_of(whole.name)}-{profile_of(part.name)}"
+            devices.append((_named(len(devices), kind, part), (file, *part.files)))
+    return devices
+
+
+def _named(index: int, kind: str, found: Card | Part) -> Device:
+    return Device(DeviceIndex(index), kind, found.memory, found.uuid, virtual=False)
+
+
+def profile_of(name: str) -> str:
+    """Return the profile in the name of a part: `1g.10gb` of `NVIDIA H100 … MIG 1g.10gb`."""
+    found = re.search(r"\bMIG (\S+)", name)
+    return found[1] if found else "part"
+
+
+def _found(index: int) -> Card:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     name = str(nvml.nvmlDeviceGetName(handle))
     uuid = str(nvml.nvmlDeviceGetUUID(handle))
@@ -80,8 +128,35 @@ def _device(index: int) -> tuple[Device, tuple[str, ...]]:
         minor = int(nvml.nvmlDeviceGetMinorNumber(handle))
     except nvml.NVMLError:
         minor = index
-    device = Device(DeviceIndex(index), type_of(name), memory, uuid, virtual=False)
-    return device, (f"/dev/nvidia{minor}",)
+    try:
+        is_divided = int(nvml.nvmlDeviceGetMigMode(handle)[0]) == 1
+    except nvml.NVMLError:
+        is_divided = False  # It knows no MIG.
+    parts = tuple(_parts(handle, minor)) if is_divided else ()
+    return Card(name, uuid, memory, minor, is_divided, parts)
+
+
+def _parts(handle: Any, minor: int) -> Iterator[Part]:
+    for number in range(int(nvml.nvmlDeviceGetMaxMigDeviceCount(handle))):
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+        except nvml.NVMLError:
+            continue  # None was made there.
+        gpu = int(nvml.nvmlDeviceGetGpuInstanceId(part))
+        compute = int(nvml.nvmlDeviceGetComputeInstanceId(part))
+        of = f"{CAPABILITIES}/gpu{minor}/mig/gi{gpu}"
+        yield Part(
+            str(nvml.nvmlDeviceGetName(part)),
+            str(nvml.nvmlDeviceGetUUID(part)),
+            int(nvml.nvmlDeviceGetMemoryInfo(part).total),
+            tuple(_capability(f"{each}/access") for each in (of, f"{of}/ci{compute}")),
+        )
+
+
+def _capability(path: str) -> str:
+    """Return the device file that gives the right to use a part, as the driver numbers it."""
+    found = re.search(r"DeviceFileMinor: (\d+)", _read(path))
+    return f"/dev/nvidia-caps/nvidia-cap{found[1]}" if found else "/dev/nvidia-caps"
 
 
 def type_of(name: str) -> str:

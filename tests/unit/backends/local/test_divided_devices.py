@@ -1,0 +1,75 @@
+"""What jobs can have of devices that MIG divides, and what is said of parts of others."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.local.machine import Card, Part, devices_of, profile_of
+from allotment.backends.local.sharing import Mps, mps_here, parts_of
+from allotment.model.cluster import Device
+from allotment.model.ids import DeviceIndex
+from allotment.model.quantity import GIB
+
+NAME = "NVIDIA H100 80GB HBM3"
+WHOLE = Card(NAME, "GPU-a", 80 * GIB, 0)
+
+
+def part(number: int, profile: str = "1g.10gb") -> Part:
+    cap = f"/dev/nvidia-caps/nvidia-cap{number}"
+    return Part(f"{NAME} MIG {profile}", f"MIG-{number}", 10 * GIB, (cap,))
+
+
+def test_a_device_that_is_not_divided_is_had_as_a_whole() -> None:
+    ((device, files),) = devices_of([WHOLE])
+    assert (device.type, device.uuid, device.index, files) == (
+        "H100",
+        "GPU-a",
+        0,
+        ("/dev/nvidia0",),
+    )
+
+
+def test_the_parts_of_a_divided_device_are_devices_of_their_own() -> None:
+    divided = Card(NAME, "GPU-b", 80 * GIB, 1, True, (part(3), part(4, "3g.40gb")))
+    found = devices_of([WHOLE, divided])
+    assert [(device.index, device.type, device.uuid) for device, _ in found] == [
+        (0, "H100", "GPU-a"), (1, "H100-1g.10gb", "MIG-3"), (2, "H100-3g.40gb", "MIG-4"),
+    ]  # fmt: skip
+    assert found[1][1] == ("/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap3")
+    assert {device.memory for device, _ in found[1:]} == {10 * GIB}
+
+
+def test_a_divided_device_without_parts_has_nothing_for_jobs() -> None:
+    assert devices_of([Card(NAME, "GPU-b", 80 * GIB, 1, True)]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "profile"),
+    [("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "1g.5gb"), ("X MIG 1g.10gb+me", "1g.10gb+me")],
+)
+def test_a_part_is_called_by_its_profile(name: str, profile: str) -> None:
+    assert profile_of(name) == profile
+
+
+def device(uuid: str, kind: str) -> Device:
+    return Device(DeviceIndex(0), kind, GIB, uuid, virtual=False)
+
+
+def test_only_what_mig_divides_is_enforced() -> None:
+    assert parts_of([device("MIG-1", "H100-1g.10gb")], None).enforced
+    assert not parts_of([device("GPU-1", "H100")], None).enforced
+    both = parts_of([device("GPU-1", "H100"), device("MIG-1", "H100-1g.10gb")], None)
+    assert not both.enforced
+    assert "MIG divides some" in both.words
+
+
+def test_mps_that_runs_is_told_of() -> None:
+    assert "tasks do not reach it" in parts_of([device("GPU-1", "H100")], Mps("/x")).words
+
+
+def test_a_daemon_is_found_by_the_folder_of_its_pipes(tmp_path: Path) -> None:
+    environ = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    assert mps_here(environ) is None
+    (tmp_path / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
+    assert mps_here(environ) is None, "we are no such daemon"
