@@ -102,7 +102,8 @@ async def _findings(
             lacking, len(foreign), namespace, binding_advice(namespace, client.namespace)
         )
     if not any(right.resource == "nodes" and right.verb == "list" for right in missing):
-        sees_devices = not any(right in missing and right.everywhere for right in NAMED)
+        lists = [right for right in NAMED if right.everywhere and right.verb != "patch"]
+        sees_devices = not any(right in missing for right in lists)
         nodes = await client.nodes()
         inventory = await looked_at(client) if sees_devices else Inventory()
         is_visible = visible_in(setup.visible)

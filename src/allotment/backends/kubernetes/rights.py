@@ -4,7 +4,7 @@ import msgspec
 
 from allotment.backends.kubernetes.device_objects import GROUP
 
-SPACED = ("pods", "resourceclaims")
+SPACED = ("pods", "resourceclaims", "resourceclaims/binding")
 """What is looked at everywhere, and is in namespaces."""
 
 
@@ -69,9 +69,11 @@ NAMED = (
             ("get", "resourceclaims"),
             ("delete", "resourceclaims"),
             ("patch", "resourceclaims/status"),
-            ("patch", "resourceclaims/binding"),
         )
     ),
+    # The API server looks for it in the whole cluster, whichever namespace a claim is in. It
+    # gives nothing where one may not write `resourceclaims/status` as well.
+    Right("patch", "resourceclaims/binding", True, _GIVEN, is_needed=False, group=GROUP),
 )
 """Where the API server has resource.k8s.io/v1. It asks for the last from 1.36 on."""
 
@@ -94,7 +96,6 @@ FOREIGN_NAMED = tuple(
         ("get", "resourceclaims"),
         ("patch", "resourceclaims"),
         ("patch", "resourceclaims/status"),
-        ("patch", "resourceclaims/binding"),
     )
 )  # fmt: skip
 """There, where the API server has resource.k8s.io/v1."""
