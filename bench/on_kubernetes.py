@@ -17,7 +17,7 @@ from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import Pod, read
 from allotment.model.errors import EngineAway
 from bench.cluster import ALLOT, BenchCluster, allot
-from tests.support.kubernetes import BIN, IMAGE, PROGRAMS, Kubernetes
+from tests.support.kubernetes import BIN, IMAGE, IS_NEWER, PROGRAMS, Kubernetes
 from tests.support.served import free_ports
 
 HERE = "team-a"
@@ -31,13 +31,16 @@ engines:
 tenants: {{lab: {{queues: {{default: {{order: skip}}}}}}}}
 """
 SCHEDULER = """\
-apiVersion: kubescheduler.config.k8s.io/v1beta1
+apiVersion: kubescheduler.config.k8s.io/{version}
 kind: KubeSchedulerConfiguration
 clientConnection: {{kubeconfig: "{folder}/controllers.kubeconfig", qps: 2000, burst: 4000}}
 leaderElection: {{leaderElect: false}}
+"""
+OLD = """\
 healthzBindAddress: "127.0.0.1:{port}"
 metricsBindAddress: "127.0.0.1:{port}"
 """
+"""What the kube-scheduler of 1.20 answers at, and newer ones may not name."""
 WORKERS = 32
 """Requests of ours side by side."""
 
@@ -80,7 +83,8 @@ def a_control_plane(folder: Path) -> Iterator[Kubernetes]:
 def a_scheduler(folder: Path) -> Iterator[int]:
     """Start a kube-scheduler beside it, and yield its process id."""
     config = folder / "scheduler.yaml"
-    config.write_text(SCHEDULER.format(folder=folder, port=free_ports(1)[0]))
+    text = SCHEDULER.format(folder=folder, version="v1" if IS_NEWER else "v1beta1")
+    config.write_text(text if IS_NEWER else text + OLD.format(port=free_ports(1)[0]))
     words = [str(BIN / "kube-scheduler"), f"--config={config}", "--secure-port=0"]
     with (folder / "scheduler.log").open("wb") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL)

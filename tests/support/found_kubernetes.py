@@ -58,16 +58,6 @@ class FoundKubernetes(Kubernetes):
             if "nvidia.com/gpu" not in offered:
                 self.offer(name, GPUS)
 
-    def write_account(self, path: Path, namespace: str, account: str = "allotment") -> bool:
-        """Ask for a token of a service account, which newer clusters do not make unasked."""
-        kind = "kubernetes.io/service-account"
-        self.apply({
-            "apiVersion": "v1", "kind": "Secret", "type": f"{kind}-token",
-            "metadata": {"name": f"{account}-asked", "namespace": namespace,
-                         "annotations": {f"{kind}.name": account}},
-        })  # fmt: skip
-        return super().write_account(path, namespace, account)
-
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> None:
         words = ("config", "view", "--raw", "--minify", "--flatten", "-o", "json")
         config = json.loads(self.kubectl(*words))

@@ -1,6 +1,7 @@
 """A real Kubernetes for tests: a control plane on this machine, and two kubelets that run pods.
 
-The programs are found in BUILD; nothing of it is installed. Each node has a
+The programs are found in BUILD; nothing of it is installed. `ALLOT_TEST_KUBERNETES` says of
+which version they are: 1.20, or 1.36 with a containerd that knows CDI. Each node has a
 containerd of its own and a mount namespace that both live in, so that its mounts go with its
 last process.
 """
@@ -26,7 +27,10 @@ import pytest
 from tests.support.patience import PATIENCE_S
 from tests.support.served import free_ports
 
-BUILD = Path("~/.cache/allotment-k8s").expanduser()
+VERSION = os.environ.get("ALLOT_TEST_KUBERNETES", "1.20")
+MINOR = int(VERSION.partition(".")[2])
+PLACE = "~/.cache/allotment-k8s" if VERSION == "1.20" else f"~/.cache/allotment-k8s-{VERSION}"
+BUILD = Path(PLACE).expanduser()
 BIN = BUILD / "bin"
 KUBECTL = BIN / "kubectl" if (BIN / "kubectl").exists() else Path("kubectl")
 PROGRAMS = (
@@ -47,7 +51,18 @@ WITHOUT_JOBS = 'Skipping "job"'
 START_S = 4 * PATIENCE_S
 """How long an API server or a kubelet may take to be ready, on a busy machine."""
 
-WHY = "needs a build of Kubernetes in ~/.cache/allotment-k8s"
+IS_NEWER = MINOR >= 34
+"""Whether it has devices with names, and what else came since 1.20."""
+if not IS_NEWER:
+    SERVER_OPTIONS, CONTROLLER_OPTIONS = ("--insecure-port=0",), ("--port=0",)
+    KUBELET_OPTIONS, KUBELET_SETTINGS = ("--container-runtime=remote",), {}
+else:
+    GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
+    SERVER_OPTIONS = (GATES, "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+    CONTROLLER_OPTIONS, KUBELET_OPTIONS = (GATES,), ()
+    KUBELET_SETTINGS: dict[str, Any] = {"failCgroupV1": False}
+
+WHY = f"needs a build of Kubernetes in {PLACE}"
 MARKS = [
     pytest.mark.needs_root,
     pytest.mark.may_skip(WHY),
@@ -62,6 +77,12 @@ def skip_without() -> None:
     images = [name for name in ("busybox", "pause") if not _image(name).exists()]
     if missing or images:
         pytest.skip(f"{WHY}; missing: {', '.join((*missing, *images))}")
+
+
+def needs_newer() -> None:
+    """Skip a test of what Kubernetes 1.20 has not."""
+    if not IS_NEWER:
+        pytest.skip("needs Kubernetes 1.36: a build of it, and ALLOT_TEST_KUBERNETES=1.36")
 
 
 def _image(name: str) -> Path:
@@ -84,6 +105,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
   disable_tcp_service = true
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
+  {cdi}
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{bin}/cni"
     conf_dir = "{node}/cni"
@@ -92,6 +114,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.snapshotter.
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
       BinaryName = "{bin}/runc"
 """
+CDI = 'enable_cdi = true\n  cdi_spec_dirs = ["{node}/cdi"]'
+"""Devices that a driver names reach a container by this."""
 MOUNTS = (
     "mount --make-rprivate / && mkdir -p /var/lib/kubelet /var/log/pods"
     ' && mount --bind "$1" /var/lib/kubelet && mount --bind "$2" /var/log/pods'
@@ -220,7 +244,9 @@ class Kubernetes:
         self.start_control()
         for number, name in enumerate(self.nodes, 1):
             self._start_node(name, number)
-        self.apply_manifests()
+        # A newer API server is ready before it can say what an object looks like.
+        words = ("apply", "-k", str(MANIFESTS))
+        self.until(lambda: self._asks(*words), "the manifests to be taken", START_S)
         self.until(
             lambda: self.write_account(self.kubeconfig, NAMESPACE), "the service account"
         )
@@ -241,7 +267,7 @@ class Kubernetes:
         )  # fmt: skip
         self._start(
             "apiserver", BIN / "kube-apiserver", "--bind-address=127.0.0.1",
-            f"--secure-port={self._api}", "--insecure-port=0", f"--etcd-servers={at}",
+            f"--secure-port={self._api}", f"--etcd-servers={at}",
             "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
             f"--tls-cert-file={f}/apiserver.crt", f"--tls-private-key-file={f}/apiserver.key",
             f"--client-ca-file={f}/ca.crt", f"--token-auth-file={f}/tokens.csv",
@@ -254,26 +280,29 @@ class Kubernetes:
             f"--kubelet-client-certificate={f}/to-kubelet.crt",
             f"--kubelet-client-key={f}/to-kubelet.key",
             f"--default-not-ready-toleration-seconds={GRACE_S}",
-            f"--default-unreachable-toleration-seconds={GRACE_S}", *self._options,
+            f"--default-unreachable-toleration-seconds={GRACE_S}",
+            *SERVER_OPTIONS, *self._options,
         )  # fmt: skip
         self.until(lambda: self._asks("get", "--raw", "/readyz"), "the API server", START_S)
         self._start(
             "controllers", BIN / "kube-controller-manager",
-            f"--kubeconfig={f}/controllers.kubeconfig", "--port=0", "--leader-elect=false",
+            f"--kubeconfig={f}/controllers.kubeconfig", "--leader-elect=false",
             f"--secure-port={next(self._ports)}", f"--cert-dir={f}/controllers",
             f"--service-account-private-key-file={f}/sa.key", f"--root-ca-file={f}/ca.crt",
             "--node-monitor-period=1s", f"--node-monitor-grace-period={self._silent_s}s",
-            "--node-startup-grace-period=30s", "--controllers=*",
+            "--node-startup-grace-period=30s", "--controllers=*", *CONTROLLER_OPTIONS,
         )  # fmt: skip
 
     def _start_node(self, name: str, number: int) -> None:
         node = self.folder / name
-        for each in ("kubelet", "logs", "cni", "root", "state", "nothing"):
+        for each in ("kubelet", "logs", "cni", "cdi", "root", "state", "nothing"):
             (node / each).mkdir(parents=True)
         (node / "cni" / "10.conflist").write_text(
             '{"cniVersion":"0.4.0","name":"k","plugins":[{"type":"loopback"}]}'
         )
-        (node / "containerd.toml").write_text(CONTAINERD.format(node=node, bin=BIN))
+        (node / "containerd.toml").write_text(
+            CONTAINERD.format(node=node, bin=BIN, cdi=CDI.format(node=node) if IS_NEWER else "")
+        )
         for group in _hierarchies():
             own = group / self._group(name)
             own.mkdir(exist_ok=True)
@@ -308,15 +337,15 @@ class Kubernetes:
             "imageGCHighThresholdPercent": 100, "evictionHard": {"memory.available": "50Mi"},
             "nodeStatusUpdateFrequency": "2s", "nodeStatusReportFrequency": "5s",
             "nodeLeaseDurationSeconds": 8, "syncFrequency": "5s",
-            "volumePluginDir": f"{node}/plugins",
+            "volumePluginDir": f"{node}/plugins", **KUBELET_SETTINGS,
         }  # fmt: skip
         (node / "kubelet.json").write_text(json.dumps(settings))
         self._start(
             f"{name}-kubelet", *inside, BIN / "kubelet", f"--config={node}/kubelet.json",
             f"--kubeconfig={self.folder}/{name}.kubeconfig", f"--hostname-override={name}",
             "--root-dir=/var/lib/kubelet", f"--cert-dir={node}/pki",
-            "--container-runtime=remote", f"--container-runtime-endpoint=unix://{node}/c.sock",
-            "--runtime-cgroups=/", "--kubelet-cgroups=",
+            f"--container-runtime-endpoint=unix://{node}/c.sock",
+            "--runtime-cgroups=/", "--kubelet-cgroups=", *KUBELET_OPTIONS,
         )  # fmt: skip
 
     def is_ready(self, name: str) -> bool:
@@ -487,10 +516,17 @@ class Kubernetes:
         path.chmod(0o600)
 
     def write_account(self, path: Path, namespace: str, account: str = "allotment") -> bool:
-        """Write the kubeconfig of a service account. Whether it has a token yet."""
+        """Write the kubeconfig of a service account. Whether it has a token yet, which is
+        asked for: Kubernetes of today makes none by itself."""
+        kind = "kubernetes.io/service-account"
+        self.apply({
+            "apiVersion": "v1", "kind": "Secret", "type": f"{kind}-token",
+            "metadata": {"name": f"{account}-asked", "namespace": namespace,
+                         "annotations": {f"{kind}.name": account}},
+        })  # fmt: skip
         for secret in self.get("secrets", "-n", namespace)["items"]:
             owner = secret["metadata"].get("annotations", {})
-            if owner.get("kubernetes.io/service-account.name") == account:
+            if owner.get(f"{kind}.name") == account and "token" in secret.get("data", {}):
                 token = base64.b64decode(secret["data"]["token"]).decode()
                 self.write_kubeconfig(path, token, namespace)
                 return True

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import until
-from tests.support.kubernetes import IMAGE, MARKS, Kubernetes
+from tests.support.kubernetes import IMAGE, IS_NEWER, MARKS, Kubernetes, needs_newer
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
 
@@ -17,6 +17,7 @@ pytestmark = MARKS
 
 HERE = "team-a"
 MORE = ", namespaces: {team-a: [lab, lab/urgent], no-rights: lab}, schedulers: hivedscheduler"
+BUDGETS = "policy/v1" if IS_NEWER else "policy/v1beta1"
 TENANTS = """\
 tenants:
   lab: {guaranteed: {gpu: 4, cpu: 1, memory: 900MiB}, queues: {default: {}, urgent: {}}}
@@ -372,7 +373,7 @@ def test_who_has_a_guarantee_gets_it_back_as_budgets_allow(cluster: Foreign) -> 
 
     until(lambda: running() == 2, "both pods to run")
     budget = {
-        "apiVersion": "policy/v1beta1", "kind": "PodDisruptionBudget",
+        "apiVersion": BUDGETS, "kind": "PodDisruptionBudget",
         "metadata": {"name": "keep", "namespace": HERE},
         "spec": {"minAvailable": 2, "selector": {"matchLabels": {"of": "greedy"}}},
     }  # fmt: skip
@@ -386,3 +387,89 @@ def test_who_has_a_guarantee_gets_it_back_as_budgets_allow(cluster: Foreign) -> 
     until(lambda: running() == 2, "a new pod to run in its place")
     rows = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/greedy")]
     assert sorted(row["state"] for row in rows) == ["cancelled", "running", "running"]
+    cluster.kubernetes.kubectl("delete", "job", "greedy", "-n", HERE, "--wait=false")
+
+
+GROUPS = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{HERE}/podgroups"
+
+
+def test_pods_of_the_workload_api_are_placed_when_as_many_are_there_as_it_says(
+    cluster: Foreign,
+) -> None:
+    needs_newer()
+    of_group = {"schedulingGroup": {"podGroupName": "trio"}}
+    for number in range(2):
+        cluster.make(f"trio-{number}", "sleep 3", 2, spec=of_group)
+    until(
+        lambda: "there is no podgroups trio" in cluster.waits_for("trio-0", "GangUnknown"),
+        "it to be said what there is not",
+    )
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+        "metadata": {"name": "trio"}, "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+    }  # fmt: skip
+    cluster.kubernetes.ask("POST", GROUPS, group)
+    assert "has 2 of its 3 pods" in cluster.waits_for("trio-1", "GangIncomplete")
+    assert not any(cluster.pod(f"trio-{number}")["spec"].get("nodeName") for number in range(2))
+    cluster.make("trio-2", "sleep 3", 2, spec=of_group)
+    cluster.until_state("trio", "succeeded")
+    assert cluster.row("trio")["tasks"] == 3
+    group["metadata"], group["spec"] = {"name": "loose"}, {"schedulingPolicy": {"basic": {}}}
+    cluster.kubernetes.ask("POST", GROUPS, group)
+    cluster.make("loose-0", "true", 1, spec={"schedulingGroup": {"podGroupName": "loose"}})
+    cluster.until_phase("loose-0", "Succeeded")
+
+
+def test_a_pod_with_gates_waits_until_others_lift_them(cluster: Foreign) -> None:
+    needs_newer()
+    cluster.make("gated", "sleep 1", 1, spec={"schedulingGates": [{"name": "example.com/ok"}]})
+    until(
+        lambda: "example.com/ok" in cluster.allot("why", f"{HERE}/gated").stderr,
+        "it to be said who has to lift what",
+    )
+    assert cluster.scheduled("gated")["reason"] == "SchedulingGated"
+    assert not cluster.row("gated")
+    lift = '[{"op": "remove", "path": "/spec/schedulingGates"}]'
+    cluster.kubernetes.kubectl("patch", "pod", "gated", "-n", HERE, "--type=json", "-p", lift)
+    cluster.until_state("gated", "succeeded")
+
+
+def test_a_job_that_is_suspended_gives_its_devices_back_and_comes_again(
+    cluster: Foreign,
+) -> None:
+    needs_newer()
+    words = {"allotment.io/gang-size": "2"}
+    made = a_job("indexed", "[ $JOB_COMPLETION_INDEX -lt 2 ] && sleep 1000", 4, **words)
+    made["spec"] |= {"completionMode": "Indexed", "suspend": True}
+    beside = {"name": "beside", "image": IMAGE, "command": ["sleep", "1000"],
+              "restartPolicy": "Always",
+              "resources": {"limits": {"cpu": "50m", "memory": "16Mi"}}}  # fmt: skip
+    made["spec"]["template"]["spec"]["initContainers"] = [beside]
+    cluster.kubernetes.apply(made)
+
+    def there() -> list[Tree]:
+        return cluster.kubernetes.get("pods", "-n", HERE, "-l", "of=indexed")["items"]
+
+    def running() -> list[Tree]:
+        return [pod for pod in there() if pod["status"].get("phase") == "Running"]
+
+    def suspend(is_so: bool) -> None:
+        change = f'{{"spec": {{"suspend": {str(is_so).lower()}}}}}'
+        cluster.kubernetes.kubectl("patch", "job", "indexed", "-n", HERE, "-p", change)
+
+    for _ in range(2):
+        suspend(False)
+        until(lambda: len(running()) == 2, "both pods to run")
+        indices = [
+            pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
+            for pod in running()
+        ]
+        assert sorted(indices) == ["0", "1"]
+        suspend(True)
+        until(lambda: not there(), "its pods to be gone")
+    rows = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/indexed")]
+    until(
+        lambda: {cluster.state_of(row["id"]) for row in rows} == {"cancelled"},
+        "its jobs to be over",
+    )
+    assert len(rows) == 2

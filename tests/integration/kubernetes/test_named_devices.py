@@ -1,7 +1,8 @@
-"""Devices with names on a real control plane, from slices that no driver writes.
+"""Devices with names on a real control plane.
 
-It is older than resource.k8s.io/v1, so the kinds of that are defined here, as objects in which
-anything may stand. It knows neither claims in pods nor drivers: pods run without their devices.
+A newer one has resource.k8s.io/v1, and a driver on each node, which prepares what a task was
+given. One that is older has neither: the kinds of that are defined here, as objects in which
+anything may stand, no driver writes the slices, and pods run without their devices.
 """
 
 import urllib.error
@@ -12,9 +13,19 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import RealCluster
-from tests.support.kube_devices import API, NVIDIA, a_device, a_slice
-from tests.support.kubernetes import IMAGE, MARKS, NAMED, NAMESPACE, WHY, Kubernetes
+from tests.support.cluster import RealCluster, until
+from tests.support.dra_driver import Driver, drivers_on
+from tests.support.kube_devices import API, NVIDIA, a_device, a_request, a_slice
+from tests.support.kubernetes import (
+    IMAGE,
+    IS_NEWER,
+    MARKS,
+    NAMED,
+    NAMESPACE,
+    WHY,
+    Kubernetes,
+    needs_newer,
+)
 from tests.support.on_slurm import shell
 
 pytestmark = MARKS
@@ -46,10 +57,14 @@ def a_kind(kind: str, scope: str) -> Tree:
 
 
 @pytest.fixture
-def named(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
-    """The cluster with four devices by name on each node."""
+def drivers(kubernetes: Kubernetes) -> Iterator[dict[str, Driver]]:
+    """Four devices by name on each node, and the driver that has them, where there is one."""
     if NAMED:
         pytest.skip(f"{WHY}: the cluster that is named may have drivers of its own")
+    if IS_NEWER:
+        with drivers_on(kubernetes) as found:
+            yield found
+        return
     kinds = [a_kind(*each) for each in KINDS.items()]
     try:
         for each in kinds:
@@ -59,7 +74,7 @@ def named(kubernetes: Kubernetes) -> Iterator[Kubernetes]:
         for node in kubernetes.nodes:
             devices = (a_device(f"gpu-{number}") for number in range(4))
             kubernetes.apply({**HEAD, "kind": "ResourceSlice", **bare(a_slice(node, *devices))})
-        yield kubernetes
+        yield {}
     finally:
         for each in kinds:
             kubernetes.kubectl("delete", "crd", each["metadata"]["name"], "--ignore-not-found")
@@ -91,7 +106,8 @@ def given(claim: Tree) -> set[tuple[str, str]]:
 def give_to_others(kubernetes: Kubernetes, node: str, device: str) -> None:
     """Let another scheduler give a device away."""
     where = f"{API}/namespaces/default/resourceclaims"
-    made = {**HEAD, "kind": "ResourceClaim", "metadata": {"name": "theirs"}, "spec": {}}
+    spec = {"devices": {"requests": [a_request("r")]}}
+    made = {**HEAD, "kind": "ResourceClaim", "metadata": {"name": "theirs"}, "spec": spec}
     found = kubernetes.ask("POST", where, made)
     result = {"request": "r", "driver": "gpu.nvidia.com", "pool": node, "device": device}
     status = {"allocation": {"devices": {"results": [result]}}}
@@ -99,25 +115,26 @@ def give_to_others(kubernetes: Kubernetes, node: str, device: str) -> None:
 
 
 def test_a_gang_has_its_very_devices_through_a_crash_and_leaves_nothing_behind(
-    named: Kubernetes, folder: Path
+    kubernetes: Kubernetes, drivers: dict[str, Driver], folder: Path
 ) -> None:
-    first, _ = named.nodes
-    give_to_others(named, first, "gpu-1")
+    first, _ = kubernetes.nodes
+    give_to_others(kubernetes, first, "gpu-1")
     (folder / "state").mkdir()
     cluster = RealCluster(folder / "state", "")
     try:
-        done = cluster.allot("up", "--kubernetes", str(named.kubeconfig))
+        done = cluster.allot("up", "--kubernetes", str(kubernetes.kubeconfig))
         assert done.returncode == 0, done.stderr
         assert "DRA, each by its name" in cluster.allot("doctor").stdout
-        need = {"gpu": 2}
-        gang = shell("sleep 1000", image=IMAGE, count=2, resources=need)
-        alone = shell("sleep 1000", image=IMAGE, resources={"gpu": 1})
+        script = "env | grep HAS_; sleep 1000"
+        gang = shell(script, image=IMAGE, count=2, resources={"gpu": 2})
+        alone = shell(script, image=IMAGE, resources={"gpu": 1})
         jobs = [cluster.submit(gang), cluster.submit(alone)]
         for job in jobs:
             cluster.wait_for(job, "running")
-        pods = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in named.pods()}
+        pods = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in kubernetes.pods()}
         held = {
-            claim["status"]["reservedFor"][0]["uid"]: given(claim) for claim in claims(named)
+            claim["status"]["reservedFor"][0]["uid"]: given(claim)
+            for claim in claims(kubernetes)
         }
         assert held.keys() == pods.keys()
         assert sorted(map(len, held.values())) == [1, 2, 2]
@@ -130,14 +147,147 @@ def test_a_gang_has_its_very_devices_through_a_crash_and_leaves_nothing_behind(
         assert again.returncode == 0, again.stderr
         late = cluster.submit(alone)
         cluster.wait_for(late, "running")
-        now = [device for claim in claims(named) for device in given(claim)]
+        now = [device for claim in claims(kubernetes) for device in given(claim)]
         assert set(both) < set(now)
         assert len(now) == len(set(now)) == 6
         jobs.append(late)
+        if drivers:
+            assert prepared(drivers) == set(now)
+            assert not any(driver.refused for driver in drivers.values())
+            seen = [each for job, n in zip(jobs, (4, 1, 1), strict=True)
+                    for each in seen_by(cluster, job, n)]  # fmt: skip
+            assert sorted(seen) == sorted(now)
         for job in jobs:
             cluster.allot("cancel", str(job))
             cluster.wait_for(job, "cancelled")
-        named.until(lambda: not claims(named), "the claims to be gone")
+        kubernetes.until(lambda: not claims(kubernetes), "the claims to be gone")
+        kubernetes.until(lambda: not prepared(drivers), "nothing to be prepared")
     finally:
         cluster.down()
-        named.clear()
+        kubernetes.clear()
+        kubernetes.kubectl(
+            "delete", "resourceclaims.resource.k8s.io", "theirs", "--ignore-not-found"
+        )
+
+
+def prepared(drivers: dict[str, Driver]) -> set[tuple[str, str]]:
+    """Return which devices kubelets have asked for, and not given back."""
+    return {
+        (node, device)
+        for node, driver in drivers.items()
+        for devices in driver.prepared.values()
+        for device in devices
+    }
+
+
+def seen_by(cluster: RealCluster, job: int, count: int) -> list[tuple[str, str]]:
+    """Return the devices that the tasks of a job found in their containers, so many in all."""
+    found: list[tuple[str, str]] = []
+
+    def is_told() -> bool:
+        words = cluster.allot("logs", str(job)).stdout.split()
+        pairs = [
+            word.removeprefix("HAS_").split("=") for word in words if word.startswith("HAS_")
+        ]
+        found[:] = [(node, f"gpu-{number}") for number, node in pairs]
+        return len(found) >= count
+
+    until(is_told, f"job {job} to say which devices it has")
+    return found
+
+
+HERE = "team-d"
+PODS = """\
+engines:
+  k8s:
+    type: kubernetes
+    kubeconfig: {kubeconfig}
+    image: "{image}"
+    namespaces: {{team-d: lab}}
+tenants: {{lab: {{}}}}
+"""
+
+
+def a_template(name: str, *requests: Tree) -> Tree:
+    spec = {"devices": {"requests": list(requests)}}
+    meta = {"name": name, "namespace": HERE}
+    return {**HEAD, "kind": "ResourceClaimTemplate", "metadata": meta, "spec": {"spec": spec}}
+
+
+def a_pod(name: str, template: str, **words: str) -> Tree:
+    """Return a pod of others with a claim by a template."""
+    claim = {"name": "gpus", "resourceClaimTemplateName": template}
+    container = {
+        "name": "main", "image": IMAGE, "command": ["sh", "-c", "env | grep HAS_; sleep 1000"],
+        "resources": {"limits": {"cpu": "50m", "memory": "16Mi"}, "claims": [{"name": "gpus"}]},
+    }  # fmt: skip
+    return {
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": HERE, "annotations": words},
+        "spec": {
+            "schedulerName": "allotment", "restartPolicy": "Never", "hostNetwork": True,
+            "terminationGracePeriodSeconds": 1, "containers": [container],
+            "resourceClaims": [claim],
+        },
+    }  # fmt: skip
+
+
+@pytest.fixture
+def guests(kubernetes: Kubernetes) -> Iterator[str]:
+    """A namespace whose pods are placed."""
+    needs_newer()
+    kubernetes.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HERE}})
+    kubernetes.kubectl(
+        "create", "rolebinding", "allotment", "-n", HERE,
+        "--clusterrole=allotment-foreign-pods", "--serviceaccount=allotment:allotment",
+    )  # fmt: skip
+    try:
+        yield HERE
+    finally:
+        kubernetes.kubectl("delete", "namespace", HERE)
+
+
+def test_a_gang_of_others_has_the_devices_that_its_claims_ask_for(
+    kubernetes: Kubernetes, guests: str, drivers: dict[str, Driver], folder: Path
+) -> None:
+    first, _ = kubernetes.nodes
+    taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+    drivers[first].publish(gpu_3={"taints": [taint]})
+    (folder / "state").mkdir()
+    text = PODS.format(kubeconfig=kubernetes.kubeconfig, image=IMAGE)
+    cluster = RealCluster(folder / "state", text)
+    try:
+        cluster.up()
+        own = cluster.submit(shell("env | grep HAS_; sleep 1000", resources={"gpu": 2}))
+        cluster.wait_for(own, "running")
+        kubernetes.apply(a_template("two", a_request("some", 2)))
+        words = {"allotment.io/gang": "duo", "allotment.io/gang-size": "2"}
+        kubernetes.apply(a_pod("duo-0", "two", **words))
+        kubernetes.apply(a_pod("duo-1", "two", **words))
+
+        def phase(name: str) -> str:
+            return kubernetes.get("pod", name, "-n", guests)["status"]["phase"]
+
+        until(
+            lambda: phase("duo-0") == phase("duo-1") == "Running",
+            "the gang to run",
+        )
+        theirs = kubernetes.ask("GET", f"{API}/namespaces/{guests}/resourceclaims")["items"]
+        everything = [each for claim in (*theirs, *claims(kubernetes)) for each in given(claim)]
+        assert len(everything) == len(set(everything)) == 6
+        assert (first, "gpu-3") not in everything
+        assert prepared(drivers) == set(everything)
+        for name in ("duo-0", "duo-1"):
+            said = kubernetes.kubectl("logs", name, "-n", guests)
+            assert said.count("HAS_") == 2
+        late = cluster.submit(shell("sleep 1000", resources={"gpu": 2}))
+        cluster.wait_for(late, "queued")
+        cluster.kill()
+        cluster.up()
+        kubernetes.kubectl("delete", "pod", "duo-0", "-n", guests)
+        cluster.wait_for(late, "running")
+        assert not any(driver.refused for driver in drivers.values())
+    finally:
+        cluster.down()
+        kubernetes.kubectl("delete", "pods", "--all", "-n", guests, "--grace-period=1")
+        kubernetes.clear()
