@@ -29,8 +29,9 @@ format: setup ## Rewrite the sources in the house format
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
-nightly: setup ## At length: cells, races, kills of the service, frameworks, mutants of the core
+nightly: setup ## At length: histories, races, kills of the service, frameworks, mutants of the core
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
+	@ALLOT_HISTORIES=1000 $(BIN)/python -m pytest $(LONG) tests/property
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos.py tests/e2e/test_chaos_images.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_kubernetes.py

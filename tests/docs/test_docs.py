@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -107,6 +108,11 @@ def commands(page: Path) -> Iterator[str]:
                 yield words
 
 
+@cache
+def every_verb() -> object:
+    return typer.main.get_command(build(list(VERBS)))
+
+
 def wrong_with(command: str) -> str:
     """Return what is wrong with a command; nothing when its verb and options are there."""
     try:
@@ -116,7 +122,7 @@ def wrong_with(command: str) -> str:
     words = list(takewhile(lambda word: word not in (">", "<", "2>"), words))
     if not words or words[0].startswith("-"):
         return ""
-    verb: object = typer.main.get_command(build(list(VERBS)))
+    verb = every_verb()
     while words and hasattr(verb, "commands"):
         known = getattr(verb, "commands")  # noqa: B009 - typer ships its own click
         if words[0] not in known:

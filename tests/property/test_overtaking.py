@@ -237,7 +237,7 @@ def test_why_says_how_often_and_who_holds_up_whom() -> None:
 
 TestBounded = BoundedHistories.TestCase
 TestBounded.settings = settings(
-    max_examples=200 if "CI" in os.environ else 20,
+    max_examples=int(os.environ.get("ALLOT_HISTORIES", "100" if "CI" in os.environ else "20")),
     stateful_step_count=50 if "CI" in os.environ else 25,
     deadline=None,
 )

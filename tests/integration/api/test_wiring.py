@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -167,6 +168,16 @@ kept_config.{name} = {name}
 """
 
 
+@pytest.fixture(scope="module")
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state folder of a service that ran with a configuration; to be copied."""
+    folder = tmp_path_factory.mktemp("configured")
+    (folder / "cluster.yaml").write_text(CONFIG)
+    with started(folder / "state", config=folder / "cluster.yaml"):
+        pass
+    return folder / "state"
+
+
 @pytest.mark.parametrize(
     ("dies", "edited", "in_force"),
     [
@@ -179,12 +190,9 @@ kept_config.{name} = {name}
     ids=["unwritten", "not applied", "applied", "applied, then edited", "kept"],
 )
 def test_a_crash_leaves_the_configuration_in_force_that_the_log_has(
-    tmp_path: Path, dies: str, edited: bool, in_force: int
+    tmp_path: Path, configured: Path, dies: str, edited: bool, in_force: int
 ) -> None:
-    state, config = tmp_path / "state", tmp_path / "cluster.yaml"
-    config.write_text(CONFIG)
-    with started(state, config=config):
-        pass
+    state = Path(shutil.copytree(configured, tmp_path / "state"))
     with started(state, before=dies) as service:
         new = {"text": CONFIG.replace("cpu: 2", "cpu: 3"), "source": "new.yaml", "expect": ""}
         with pytest.raises((ConnectionError, HTTPException)):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,14 +32,29 @@ pytestmark = [
 UNTIL_TOLD = "while ! test -e $TMPDIR/go; do sleep 0.05; done"
 
 
-@pytest.fixture
-def registry(reachable: Path) -> Iterator[Registry]:
-    with a_registry(reachable / "registry") as made:
+@pytest.fixture(scope="module")
+def reachable_once() -> Iterator[Path]:
+    """A folder that all users may pass through; pytest closes its own to them."""
+    with tempfile.TemporaryDirectory(prefix="allot-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def registry(reachable_once: Path) -> Iterator[Registry]:
+    with a_registry(reachable_once / "registry") as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def service(reachable_once: Path) -> Iterator[WithUsers]:
+    with a_service(reachable_once) as made:
         yield made
 
 
 @pytest.fixture
-def service(reachable: Path) -> Iterator[WithUsers]:
+def own_service(reachable: Path) -> Iterator[WithUsers]:
+    """A service that has no image yet."""
     with a_service(reachable) as made:
         yield made
 
@@ -156,8 +172,9 @@ def left(service: WithUsers) -> list[str]:
 
 
 def test_the_store_shares_layers_and_forgets_what_nobody_uses(
-    service: WithUsers, registry: Registry
+    own_service: WithUsers, registry: Registry
 ) -> None:
+    service = own_service
     base = busybox()
     for number in range(3):
         registry.push(f"on-{number}", [base, layer(a_file("which", str(number)))])
