@@ -85,6 +85,20 @@ def together(one: Model, other: Model) -> float:
     return points[-1][1]
 
 
+def most_use(most: float) -> float:
+    """Return the part of devices in use if each was always busy with its best pack.
+
+    No more than `most` times as much as one job alone is done on a device: 1 is without
+    packs, 2 with pairs, more with as many jobs as Table 1 has.
+    """
+    work = time = 0.0
+    for model in MODELS:
+        asked = model.weight * mean(model.devices)
+        work += asked * model.used / 100
+        time += asked / max(1.0, min(most, model.packed))
+    return work / time
+
+
 def rates() -> tuple[Rates, Pairs]:
     """Return the speeds of models alone and in pairs, as tables of throughputs."""
     alone = {(model.name, count): 1.0 for model in MODELS for count in model.devices}
@@ -259,7 +273,20 @@ def main(words: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.early_feedback")
     parser.add_argument("--seeds", type=int, nargs="*", default=[0, 1, 2])
     parser.add_argument("--jobs", type=int, default=JOBS, help="on as much of the cluster")
+    parser.add_argument("--bounds", action="store_true", help="of what packing could give")
     chosen = parser.parse_args(words)
+    if chosen.bounds:
+        alone = most_use(1)
+        told = [
+            (
+                name,
+                f"{100 * most_use(most):.1f} %",
+                f"{100 * (most_use(most) / alone - 1):+.0f} %",
+            )
+            for name, most in (("one", 1), ("two", 2), ("three", 3), ("any number", 99))
+        ]
+        print(table(("on a device", "device use", "against one"), told))
+        return
     rows: list[list[str]] = []
     for seed in chosen.seeds:
         jobs, first_ms = workload(seed, chosen.jobs)

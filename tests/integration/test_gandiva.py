@@ -23,6 +23,8 @@ def test_turns_give_early_results_and_packing_uses_devices_more() -> None:
     assert average["gandiva"] < average["fifo"] * 0.1
     assert ended["gandiva"] < ended["round_robin"], "suspended jobs go where it is idle"
     assert used["rounds, packing"] > used["fifo"] * 1.08
+    assert used["rounds, packing"] < early_feedback.most_use(2)
+    assert early_feedback.most_use(1) < early_feedback.most_use(2) < early_feedback.most_use(3)
     assert ended["rounds, packing"] < ended["rounds"]
 
 
@@ -37,6 +39,7 @@ def test_over_days_turns_shorten_completion() -> None:
     average = {name: sum(course.took_ms) / len(jobs) for name, course in took.items()}
     assert average["gandiva"] < average["fifo"] * 0.8
     assert took["gandiva"].ended < took["turns"].ended
+    assert all(c.ended - nine_days.DAY >= nine_days.soonest(jobs) for c in took.values())
 
 
 @pytest.mark.parametrize("devices", [4, 8])
