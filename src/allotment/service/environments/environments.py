@@ -61,6 +61,7 @@ _MOST_BELIEVED: Final = 16 << 20
 """Letters, of all that is believed."""
 _UNREACHED: Final = "error sending request"
 """What uv says where there is no connection to an index."""
+_NO_PYTHON: Final = "No interpreter found"
 _WHEELS: Final = ("--only-binary", ":all:")
 _BUILDER: Final = Identity(BUILDER, BUILDER, ())
 
@@ -207,7 +208,14 @@ class Environments:
         return known
 
     def _resolve(self, asked: Environment, target: Target | None) -> Known:
-        version = self._version(ANY if target else asked.python)
+        """Return what requirements are, exactly. Raises Failed; Rejected without a Python."""
+        python = ANY if target else asked.python
+        try:
+            version = self._version(python)
+        except Failed as error:
+            if _NO_PYTHON not in str(error):
+                raise
+            raise self._no_such(python) from error
         target = target or Target(version)
         words = ("--quiet", *_WHEELS, "--python", version, *target.words)
         text = "\n".join(asked.requirements) + "\n"
@@ -249,6 +257,17 @@ class Environments:
         """Return the version of the machine's Python that fits. Raises Failed."""
         words = ("python", "find", "--system", "--show-version", python or ANY)
         return self._uv.run(words, RESOLVING_S).strip()
+
+    def _no_such(self, python: str) -> Rejected:
+        """Return the refusal of a Python that the machine does not have. Raises Failed."""
+        found = self._uv.pythons(RESOLVING_S)
+        return Rejected(
+            Code.BAD_SPEC,
+            f"environment: there is no Python {python or ANY} on the service's machine, which "
+            f"has {', '.join(found) or 'none'}.",
+            "Name one of these as `python`, take an image that has yours, or ask the "
+            "administrator to link it into /usr/local/bin (as python3.N).",
+        )
 
     def _noted(self, known: Known, uid: int) -> str:
         where = (known.platform, known.program) if known.program else (platform.libc_ver()[1],)

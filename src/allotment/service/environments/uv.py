@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from allotment.rights.removing import remove
 from allotment.service.environments.measuring import size_below
 from allotment.service.isolated import PLAIN
@@ -30,6 +32,10 @@ _SETTINGS: Final = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDE
                     "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE"}  # fmt: skip
 _MOST_WORDS: Final = 1500
 _LOOK_S: Final = 0.25
+
+
+class _Python(msgspec.Struct):
+    version: str
 
 
 class Failed(Exception):
@@ -104,6 +110,15 @@ class Uv:
             self.cache.mkdir(mode=0o700)
             own(self.cache)
         remove(None, str(aside))
+
+    def pythons(self, patience_s: float) -> list[str]:
+        """List the versions of Python that the machine has, the newest first.
+
+        Raises Failed and TimeoutError.
+        """
+        words = ("python", "list", "--only-installed", "--output-format", "json")
+        found = msgspec.json.decode(self.run(words, patience_s), type=list[_Python])
+        return list(dict.fromkeys(each.version for each in found))
 
     def run(
         self,
