@@ -1,5 +1,7 @@
 """What a job may tell while it runs: `allotment.progress(step, total, loss=…)`.
 
+There it is also told to pause: `on_pause`, `on_resume` and `on_save` say what is then done.
+
 For use inside jobs, so it needs nothing but Python itself. Without a service it does nothing.
 A call never raises, and costs less than a microsecond most times: at most ten a second are
 written, as one line of JSON in the file that $ALLOT_PROGRESS_FILE names. The rest, and the
@@ -12,6 +14,8 @@ import os
 import time
 from collections.abc import Sequence
 from typing import Any
+
+from allotment.pausing import Hook, Pause, opened
 
 EVERY_S = 0.1
 """So long apart is progress written."""
@@ -41,9 +45,16 @@ class _Line:
 class Progress:
     """Tells of progress, at most so often."""
 
-    def __init__(self, path: str, metric: str = "", rungs: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        path: str,
+        metric: str = "",
+        rungs: Sequence[int] = (),
+        pause: Pause | None = None,
+    ) -> None:
         """Make it. In a trial of a sweep, `metric` names what it is compared by, at `rungs`."""
         self._path = path
+        self._pause = pause
         self._line: _Line | None = None
         self._next = 0.0
         self._unsaid: tuple[Any, Any] | None = None
@@ -57,6 +68,8 @@ class Progress:
 
         Metrics are numbers, such as `loss=0.31`; they are shown by `allot show`.
         """
+        if self._pause is not None:
+            self._come_to(step)
         if not self._path:
             return
         now = _monotonic()
@@ -67,6 +80,14 @@ class Progress:
         self._next = now + EVERY_S
         self._metrics = _numbers(metrics, self._metric)
         self._write(step, total)
+
+    def _come_to(self, step: Any) -> None:  # noqa: ANN401
+        """Do what is wanted at the end of this step: it may take as long as others run."""
+        assert self._pause is not None, "it was looked at"
+        try:
+            self._pause.step(int(step))
+        except (TypeError, ValueError, OverflowError):
+            return
 
     def _follow(self, step: Any, metrics: dict[str, Any]) -> bool:  # noqa: ANN401
         """Keep what a trial is compared by; return whether it came to a rung.
@@ -141,5 +162,34 @@ def _rungs() -> list[int]:
     return [int(word) for word in words if word.isdecimal()]
 
 
-progress = Progress(_path(), os.environ.get("ALLOT_SWEEP_METRIC", ""), _rungs())
+_pause = opened()
+progress = Progress(_path(), os.environ.get("ALLOT_SWEEP_METRIC", ""), _rungs(), _pause)
 atexit.register(progress.last)
+
+
+def on_pause(hook: Hook) -> Hook:
+    """Call `hook()` when this job is paused after a step: to give its device memory back.
+
+    All ranks of the job stand still then. What it raises is printed, and the job is frozen with
+    what it has; the hooks of `on_resume` are called then, too.
+    """
+    if _pause is not None:
+        _pause.on_pause(hook)
+    return hook
+
+
+def on_resume(hook: Hook) -> Hook:
+    """Call `hook()` before the job goes on: to take its memory again. Last ones come first."""
+    if _pause is not None:
+        _pause.on_resume(hook)
+    return hook
+
+
+def on_save(hook: Hook) -> Hook:
+    """Call `hook()` where a paused job has to end, without its device memory: to save.
+
+    Then it exits with code 85.
+    """
+    if _pause is not None:
+        _pause.on_save(hook)
+    return hook

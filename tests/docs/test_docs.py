@@ -138,7 +138,7 @@ def wrong_with(command: str) -> str:
 
 # ── variables ───────────────────────────────────────────────────────────────────────────
 
-BY_THE_BACKEND = {"TMPDIR", "ALLOT_SCRATCH_DIR", "ALLOT_MPI_KEY"}
+BY_THE_BACKEND = {"TMPDIR", "ALLOT_SCRATCH_DIR", "ALLOT_PAUSE_FILE", "ALLOT_MPI_KEY"}
 PLACEHOLDERS = {"ROLE": "worker", "N": "0", "LABEL": "http"}
 
 

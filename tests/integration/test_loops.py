@@ -66,6 +66,33 @@ args = TrainingArguments(sys.argv[1], per_device_train_batch_size=8, num_train_e
 told = [TrainerProgress()]
 Trainer(Model(), args, train_dataset=data, eval_dataset=data, callbacks=told).train()
 """
+OFFLOADED = """
+import torch
+from allotment.loops.pytorch import Offloaded
+def losses(pauses):
+    torch.manual_seed(0)
+    ends = [torch.nn.Linear(8, 8) for _ in range(2)]
+    model = torch.nn.Sequential(ends[0], torch.nn.BatchNorm1d(8), ends[1])
+    model[2].weight = model[0].weight
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    flat = torch.cat([p.detach().reshape(-1) for p in model.parameters()])
+    views, found = [flat, flat[3:]], []
+    held = Offloaded(model, optimizer, {"views": views}, stays=frozenset())
+    for step in range(20):
+        x = torch.randn(16, 8)
+        loss = ((model(x) - x) ** 2).mean()
+        optimizer.zero_grad(set_to_none=False); loss.backward(); optimizer.step()
+        found.append(loss.item())
+        if pauses and step % 6 == 3:
+            own = list(model.parameters())
+            tensors = [*own, *(each.grad for each in own), *model.buffers()]
+            held.out(); held.out()
+            assert not any(tensor.untyped_storage().nbytes() for tensor in tensors)
+            held.back(); held.back()
+            assert flat[3:].data_ptr() == flat.data_ptr() + 12
+    return found
+assert losses(False) == losses(True)
+"""
 LOOPS = [
     ("keras", KERAS, "val_loss", [6, 18]),
     ("keras", KERAS, "loss", [6, 15]),
@@ -108,3 +135,13 @@ def test_a_real_loop_reports_steps_and_its_metric_at_rungs(
     # Six steps are an epoch, at whose end there is a validation: so it is known at 6 and 18.
     assert [step for step, _ in told["rungs"]] == steps
     assert told["rungs"][1][1] < told["rungs"][0][1]
+
+
+@pytest.mark.may_skip("PyTorch is large, and in no lock of ours")
+def test_what_was_moved_to_the_host_and_back_trains_on_bit_by_bit() -> None:
+    if not has("torch"):
+        pytest.skip("torch is not installed here: scripts/loops")
+    env = {**os.environ, "PYTHONPATH": str(SRC)}
+    argv = [PYTHON, "-W", "ignore", "-c", OFFLOADED]
+    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -40,6 +40,21 @@ class RunnerUsage(msgspec.Struct, frozen=True):
     peak_memory_bytes: Amount = 0
 
 
+class PauseSaid(msgspec.Struct, frozen=True):
+    """What a supervisor says of the ranks of its task, and how they stand after a step."""
+
+    heard: int = 0
+    """The number of the order that it answers."""
+    state: str = ""
+    count: Amount = 0
+    world: Amount = 0
+    frees: bool = False
+    step: Amount = 0
+    step_ns: Amount = 0
+    devices: Annotated[str, Meta(max_length=4096)] = ""
+    """The indexes of its devices, such as `0,2`."""
+
+
 class RunnerStatus(msgspec.Struct, frozen=True):
     """What we read of status.json; what a newer runner adds is passed over."""
 
@@ -57,6 +72,8 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     usage: RunnerUsage = RunnerUsage()
     log_dropped: Annotated[dict[str, Amount], Meta(max_length=2)] = {}
     """Bytes by stream."""
+    frozen: bool = False
+    pause: PauseSaid | None = None
     devices_got: str = ""
     """Indexes, such as `0,2` or `0-1`, where the engine chose them."""
 

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from allotment.job import progress
+from allotment.loops.pytorch import offload as give_back
 
 COMPARED = os.environ.get("ALLOT_SWEEP_METRIC", "")
 """What a trial of a sweep is compared by: an old value of it is not told again."""
@@ -15,8 +16,18 @@ COMPARED = os.environ.get("ALLOT_SWEEP_METRIC", "")
 class TrainerProgress(TrainerCallback):
     """Reports each step, and what the Trainer logs: the loss, evaluations."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, offload: bool = False) -> None:
+        """With `offload`, the device memory of the model and its optimizer is given back while
+        the job is paused: not with CUDA graphs, DeepSpeed or FSDP."""
+        self._offloads = offload
         self._shown: dict[str, Any] = {}
+
+    def on_step_begin(self, *_: Any, **given: Any) -> None:  # noqa: ANN401 - as the Trainer gives it
+        """Learn what holds device memory, at the first step."""
+        if self._offloads:
+            self._offloads = False
+            optimizer = given.get("optimizer")
+            give_back(given.get("model"), getattr(optimizer, "optimizer", optimizer))
 
     def on_step_end(
         self,

@@ -266,7 +266,7 @@ def an_unprivileged_runner() -> Iterator[Runner]:
     home.chmod(0o755)
     for name in ("backends", "rights"):
         shutil.copytree(SOURCES / "allotment" / name, home / "src/allotment" / name)
-    for name in ("__init__.py",):
+    for name in ("__init__.py", "pausing.py"):
         shutil.copy(SOURCES / "allotment" / name, home / "src/allotment" / name)
     state = home / "state"
     state.mkdir(mode=0o700)

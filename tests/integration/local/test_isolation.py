@@ -30,6 +30,7 @@ def test_the_environment_is_what_was_asked_for(runner: Runner, kind: str) -> Non
     found = dict(entry.split("=", 1) for entry in text.split("\0") if entry)
     scratch = found.pop("TMPDIR")
     assert found.pop("ALLOT_SCRATCH_DIR") == scratch
+    assert found.pop("ALLOT_PAUSE_FILE") == f"{scratch}/.allot-pause"
     found.pop("PWD", None)  # set by bubblewrap and its shell
     found.pop("OLDPWD", None)
     assert found == asked
@@ -133,6 +134,7 @@ def test_the_state_folder_is_hidden_but_for_what_was_given(
             "outputs/1/file",
             "scratch",
             f"scratch/{key}",
+            f"scratch/{key}/.allot-pause",
             f"scratch/{key}/file",
         )
     )
@@ -158,7 +160,7 @@ def test_scratch_is_private_and_gone_afterwards(runner: Runner, kind: str) -> No
     """
     task = runner.launch(script, namespaces=kind)
     status = task.ended()
-    assert task.output() == "700\n"
+    assert task.output() == ".allot-pause\n700\n"
     assert not Path(status["scratch"]).exists()
     assert Path("/etc/passwd").exists()
 

@@ -19,15 +19,14 @@ import structlog
 
 from allotment.backends.local.cdi.drivers import Drivers, DriversInImages
 from allotment.backends.local.cdi.found import Specifications
+from allotment.backends.local.device_memory import ByNvml, DeviceMemory
 from allotment.backends.local.device_use import device_uses_of
 from allotment.backends.local.device_watch import LOOK_EVERY_S as DEVICES_EVERY_S
 from allotment.backends.local.device_watch import DeviceWatch, Locate
 from allotment.backends.local.driver.by_driver import (
     ByDriver,
     allow,
-    device_of,
     how_lost,
-    is_allowed,
 )
 from allotment.backends.local.gpu_peaks import GpuPeaks
 from allotment.backends.local.images.images import Images, Ready
@@ -38,9 +37,10 @@ from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
+from allotment.backends.local.suspending import Suspending, suspension_in
 from allotment.backends.local.task_use import uses_of
-from allotment.backends.local.ways import Here, Way
-from allotment.backends.status import RunnerStatus, report_of, status_from
+from allotment.backends.local.ways import Here
+from allotment.backends.status import RunnerStatus, indexes_in, report_of, status_from
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
@@ -48,7 +48,6 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
-from allotment.model.suspension import Grade, Suspension
 from allotment.rights.removing import remove
 from allotment.service.abilities import INSTEAD
 from allotment.service.forever import forever
@@ -87,6 +86,7 @@ class LocalBackend:
         device_files: Mapping[int, tuple[str, ...]] | None = None,
         images: Images | None = None,
         specifications: Specifications | None = None,
+        memory: DeviceMemory | None = None,
     ) -> None:
         self._images = images
         self._drivers: DriversInImages | None = None
@@ -120,7 +120,10 @@ class LocalBackend:
         self._locate: Locate = dict
         self._peaks = GpuPeaks()
         self._by_driver: ByDriver | None = None
-        self._suspending: dict[TaskKey, asyncio.Task[None]] = {}
+        self._memory = memory
+        self._suspending: dict[JobId, asyncio.Task[None]] = {}
+        self._news = asyncio.Event()
+        """Set when a supervisor wrote something."""
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -151,6 +154,7 @@ class LocalBackend:
     def watch_devices(self, locate: Locate) -> None:
         """Distinguish of the health of these devices of this machine from the start on."""
         self._devices, self._locate = DeviceWatch(locate), locate
+        self._memory = self._memory or ByNvml(locate)
 
     async def close(self) -> None:
         for key, task in list(self._preparing.items()):
@@ -293,55 +297,62 @@ class LocalBackend:
             # On a full disk it is only told less well to books that are restored.
             with contextlib.suppress(OSError):
                 (self._folder(key) / STOPPED_FOR).write_text(cause.value)
-        await self._is_suspended(key)
-        if self._by_driver is not None and (task := self._here(key)) is not None:
+        await self._leave_off(key.job)
+        if self._by_driver is not None and (task := self.here(key)) is not None:
             await self._by_driver.let_save(task)
         self._control(key, order)
 
     async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
         for key in keys:
             self._peaks.freeze(key)
-            task = self._here(key) if len(keys) == 1 else None
-            if self._by_driver is None or task is None or not is_allowed(task.folder):
-                self._control(key, "freeze")
-            else:
-                await self._is_suspended(key)
-                work = self._suspend(self._by_driver, task, no)
-                self._suspending[key] = asyncio.get_running_loop().create_task(work)
+        for job in {key.job for key in keys}:
+            await self._leave_off(job)
+            work = self._suspend([key for key in keys if key.job == job], no)
+            self._suspending[job] = asyncio.get_running_loop().create_task(work)
+
+    async def _suspend(self, keys: Sequence[TaskKey], no: int) -> None:
+        """Suspend tasks of one gang, and tell how they are then."""
+        try:
+            ways = (self._by_driver,) if self._by_driver is not None else ()
+            await Suspending(self, self._memory, ways, self._news).run(keys, no)
+        except Exception:
+            log.exception("a suspension failed; it is only frozen", job=keys[0].job)
+            for key in keys:
+                self.halt(key)
+        for key in keys:
+            self._look_at(key)
+
+    async def _leave_off(self, job: JobId) -> None:
+        """Begin nothing more of a suspension: what comes next undoes what was done of it."""
+        if (work := self._suspending.pop(job, None)) is not None:
+            work.cancel()
+            await asyncio.wait([work])
 
     async def thaw(self, key: TaskKey) -> None:
         self._peaks.thaw(key)
-        await self._is_suspended(key)
+        await self._leave_off(key.job)
         self._control(key, "thaw")
-        if self._by_driver is not None and (task := self._here(key)) is not None:
+        if self._by_driver is not None and (task := self.here(key)) is not None:
             await self._by_driver.undo(task)
 
-    async def _suspend(self, way: Way, task: Here, no: int) -> None:
-        """Free a task's device memory before it is frozen, and tell whether that was done."""
-        try:
-            freed = await way.free([task], no)
-        except Exception:
-            log.exception("device memory was not taken; it is only frozen", task=str(task.key))
-            freed = frozenset[TaskKey]()
-        if how_lost(task.folder):
-            return  # It was killed, and nothing frozen dies.
-        self._control(task.key, "freeze")
-        how = Suspension(no, way.grade, (0,)) if freed else Suspension(no, Grade.FROZEN)
-        told = self._read(task.key)
-        if told is not None and told.seen is Seen.RUNNING:
-            self._sink(msgspec.structs.replace(told, suspension=how))
+    # ── for suspensions ─────────────────────────────────────────────────────────────────
 
-    async def _is_suspended(self, key: TaskKey) -> None:
-        """Wait until a suspension is done that is under way: what comes next undoes it."""
-        if (work := self._suspending.pop(key, None)) is not None:
-            await asyncio.wait([work])
-
-    def _here(self, key: TaskKey) -> Here | None:
-        """Return a task that runs; its devices are those that it was allowed to give up."""
-        told, folder = self._read(key), self._folder(key)
-        if told is None or told.seen is not Seen.RUNNING:
+    def here(self, key: TaskKey) -> Here | None:
+        status = self.status(key)
+        if status is None or status.phase != "running" or not status.pid:
             return None
-        return Here(key, told.pid, device_of(folder), folder)
+        devices = indexes_in(status.pause.devices) if status.pause is not None else ()
+        return Here(key, status.pid, devices, self._folder(key))
+
+    def status(self, key: TaskKey) -> RunnerStatus | None:
+        return _status_in(self._folder(key) / layout.STATUS)
+
+    def order(self, key: TaskKey, line: str) -> None:
+        self._control(key, line)
+
+    def halt(self, key: TaskKey) -> None:
+        if not how_lost(self._folder(key)):  # It was killed, and nothing frozen dies.
+            self._control(key, "freeze")
 
     async def highest_job(self) -> JobId:
         folder = self._state_dir / layout.TASKS
@@ -419,6 +430,7 @@ class LocalBackend:
                 key = _key_of(self._socket.recv(256).decode(errors="replace"))
             except BlockingIOError:
                 return
+            self._news.set()
             if key is not None:
                 self._look_at(key)
 
@@ -435,7 +447,7 @@ class LocalBackend:
         report = self._read(key)
         if report is None:
             return
-        mark = (report.seen, report.pid)
+        mark = (report.seen, report.pid, report.suspension)
         if self._told.get(key) == mark:
             return
         try:
@@ -465,7 +477,9 @@ class LocalBackend:
         if not (folder / layout.CLAIM).exists():
             return None
         if is_held(str(folder / layout.CLAIM)):
-            return report_of(key, status) if status else None
+            report = report_of(key, status) if status else None
+            how = suspension_in(folder) if report is not None else None
+            return msgspec.structs.replace(report, suspension=how) if report and how else report
         # Nobody is at it any more. Its last words may have come between our looks, or,
         # when the disk was full, be written over its claim.
         for place in (layout.STATUS, layout.CLAIM):

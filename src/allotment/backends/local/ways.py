@@ -20,7 +20,7 @@ class Here(msgspec.Struct, frozen=True):
     pid: int
     """Its main process, as this machine counts."""
     devices: tuple[int, ...]
-    """Real devices, by index."""
+    """Devices by index, as far as its supervisor told of them."""
     folder: Path
     """Where its files are; what a way writes there is found again after a restart."""
 

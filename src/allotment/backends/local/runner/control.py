@@ -4,7 +4,11 @@ go                 start, if held at the barrier
 signal NAME        send a signal to the task's main program: USR1, TERM, 10 …
 stop NAME MS       send it, and kill everything after the grace
 kill               kill everything now; also ends a hold
-freeze, thaw       stop every process where it is, and let it go on
+freeze, thaw       stop every process where it is, and let it go on, also from a step boundary
+ask N              say what its ranks say of themselves; N comes back in the status, as below
+suspend N          the same if they can stop at a step boundary, else freeze
+stand N STEP       let all ranks stop after that step; after the next one where it is 0
+free N             let those that stand give back what memory they have on devices
 """
 
 import contextlib
@@ -14,15 +18,18 @@ from typing import Final, NamedTuple
 
 _READ_BYTES: Final = 65536
 _LONGEST_LINE_BYTES: Final = 4096
+_LARGEST: Final = 2**62
 _LONGEST_GRACE_MS: Final = 7 * 24 * 3600 * 1000
 
 
 class Instruction(NamedTuple):
-    """One line, understood. `signum` and `grace_ms` are 0 where they do not apply."""
+    """One line, understood. What does not apply is 0."""
 
     verb: str
     signum: int = 0
     grace_ms: int = 0
+    number: int = 0
+    step: int = 0
 
 
 def open_fifo(path: str) -> int:
@@ -50,6 +57,11 @@ def parse(line: str) -> Instruction | None:
     match line.split():
         case ["go" | "kill" | "freeze" | "thaw" as verb]:
             return Instruction(verb)
+        case ["ask" | "suspend" | "free" as verb, number] if number.isdecimal():
+            return Instruction(verb, number=min(int(number), _LARGEST))
+        case ["stand", number, step] if number.isdecimal() and step.isdecimal():
+            at = min(int(step), _LARGEST)
+            return Instruction("stand", number=min(int(number), _LARGEST), step=at)
         case ["signal", name]:
             signum = signal_number(name)
             return Instruction("signal", signum) if signum else None

@@ -7,8 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 
-from allotment.backends.local.runner import layout, procfs, verdict, watch
+from allotment.backends.local.runner import layout, pausing, procfs, verdict, watch
 from allotment.backends.local.runner.book import Book
 from allotment.backends.local.runner.control import Instruction
 from allotment.backends.local.runner.host import Host
@@ -36,6 +37,7 @@ class Course:
         self._surroundings = surroundings
         self._timers = timers
         self.stopper = Stopper(surroundings, timers)
+        self._pauser = pausing.Pauser(timers)
         self.stopper.on_dead = lambda: self.on_ended(signal.SIGKILL)
         self.go_on: Callable[[], None] = lambda: None
         self.let_end: Callable[[], None] = self._end
@@ -130,14 +132,67 @@ class Course:
             case "signal":
                 self.stopper.signal(command.signum)
             case "stop" if self._status["phase"] == "running":
-                self.stopper.stop(command.signum, command.grace_ms)
+                self._stop(command)
             case "stop" | "kill":
                 self._end_now(command)
-            case "freeze" | "thaw":
-                frozen = command.verb == "freeze"
-                self.stopper.freeze(frozen=frozen, then=lambda: self._set_frozen(frozen))
+            case "freeze":
+                self._freeze()
+            case "thaw":
+                self.stopper.freeze(frozen=False, then=self._go_on)
+            case "ask" | "suspend" | "stand" | "free" if self._status["phase"] == "running":
+                self._pause(command)
             case _:
                 pass
+
+    # ── standing still ──────────────────────────────────────────────────────────────
+
+    def _pause(self, command: Instruction) -> None:
+        """Ask the ranks to stop at a step boundary; what they answer is told."""
+        self._pauser.fd = self._surroundings.pause_fd
+        tell = partial(self._tell_pause, command.number)
+        match command.verb:
+            case "stand" if not self._status["frozen"]:
+                self._pauser.stand(command.step, tell)
+            case "free" if not self._status["frozen"]:
+                self._pauser.free(tell)
+            case "suspend" if not pausing.is_wanted(self._pauser.ranks()):
+                self._freeze()
+            case _:
+                tell()
+
+    def _tell_pause(self, number: int) -> None:
+        ranks = self._pauser.ranks()
+        self._status["pause"] = {
+            "heard": number,
+            "state": self._pauser.state,
+            "count": ranks.number,
+            "world": ranks.world,
+            "frees": pausing.can_free(ranks),
+            "step": ranks.step,
+            "step_ns": ranks.step_ns,
+            "devices": self._request["env"].get("ALLOT_DEVICES", ""),
+        }
+        self._book.publish()
+
+    def _freeze(self) -> None:
+        self._pauser.hold()
+        self.stopper.freeze(frozen=True, then=lambda: self._set_frozen(True))
+
+    def _go_on(self) -> None:
+        self._pauser.go_on()
+        self._set_frozen(False)
+
+    def _stop(self, command: Instruction) -> None:
+        """Tell it to end. What gave memory back does not get it again: others may have it."""
+        if self._pauser.state != "freed":
+            self._pauser.go_on()
+            self.stopper.stop(command.signum, command.grace_ms)
+        elif self._pauser.can_save():
+            self.stopper.stop(command.signum, command.grace_ms, tells=False)
+            self._pauser.save()
+        else:
+            self.stopper.stop(command.signum, command.grace_ms)
+            self._pauser.save()
 
     def _end_now(self, command: Instruction) -> None:
         """Before it runs, and after it failed, there is nobody to ask."""
@@ -150,6 +205,8 @@ class Course:
 
     def _set_frozen(self, frozen: bool) -> None:
         self._status["frozen"] = frozen
+        if "pause" in self._status:
+            self._status["pause"]["state"] = self._pauser.state
         self._book.publish()
 
     # ── limits that nothing else enforces ───────────────────────────────────────────

@@ -122,6 +122,24 @@ class Isolation(TypedDict):
     groups: list[str]
 
 
+class PauseStatus(TypedDict):
+    """How a task's ranks stand at a step boundary, as `pausing` has it.
+
+    `heard` is the number of the order that this answers. `count` ranks say that their gang has
+    `world`; `frees` is whether all can give memory back; `step` is where the first of them is;
+    `devices` are the indexes of its devices.
+    """
+
+    heard: int
+    state: str
+    count: int
+    world: int
+    frees: bool
+    step: int
+    step_ns: int
+    devices: str
+
+
 class Status(TypedDict):
     """status.json: everything known of one task. Written as a whole, by rename.
 
@@ -164,6 +182,7 @@ class Status(TypedDict):
     started_ms: int
     ended_ms: int
     hold_until_ms: int
+    pause: NotRequired[PauseStatus]
 
 
 class BadRequest(Exception):

@@ -38,14 +38,19 @@ class Stopper:
         """Send a signal to the task's main program, once."""
         tree.Delivery(signum).send(self.pid)
 
-    def stop(self, signum: int, grace_ms: int) -> None:
-        """Ask the task to end, and end it after the grace. A later call starts anew."""
+    def stop(self, signum: int, grace_ms: int, *, tells: bool = True) -> None:
+        """Ask the task to end, and end it after the grace. A later call starts anew.
+
+        It gets no signal where it was told otherwise.
+        """
         self.ended_by = self.ended_by or "stop"
         if self._stopped or self._surroundings.group.is_frozen():
             self.freeze(frozen=False)
         deadline = time.monotonic() + grace_ms / 1000
         self._timers.after(grace_ms / 1000, lambda: self._out_of_grace(deadline))
         self._deadline = deadline
+        if not tells:
+            return
         if self._delivery is None:
             self._timers.after(_ROUND_S, self._next_round)
         self._delivery = tree.Delivery(signum)

@@ -4,7 +4,7 @@ import contextlib
 import os
 from typing import Final, NamedTuple
 
-from allotment.backends.local.runner import bwrap, image_root, libc, mounts, scratch
+from allotment.backends.local.runner import bwrap, image_root, libc, mounts, pausing, scratch
 from allotment.backends.local.runner.cgroup import Group
 from allotment.backends.local.runner.datasets import DataPlace, shown_anew
 from allotment.backends.local.runner.hierarchy import Hierarchy
@@ -67,6 +67,7 @@ class Surroundings:
         self.kind = kind_for(request, host)
         self.user = _user(request)
         self.scratch = f"{host.scratch_root}/{request['key']}"
+        self.pause_fd = -1
         self.group = self._group(host.reached)
         pids = request.get("pids", 0)
         self.limits = Limits(
@@ -90,8 +91,17 @@ class Surroundings:
         except OSError as error:
             text = f"cannot make the scratch folder {self.scratch}: {error.strerror}"
             raise OSError(error.errno, text) from error
+        with contextlib.suppress(OSError):  # Then it is frozen in the middle of a step.
+            self._make_pause_file(uid, gid)
         self._make_room_for_image()
         self._group(self._host.hierarchy).create(self.limits)
+
+    def _make_pause_file(self, uid: int, gid: int) -> None:
+        folder = os.open(self._request["key"], _FOLDER, dir_fd=self._host.scratch)
+        try:
+            self.pause_fd = pausing.make(folder, uid, gid)
+        finally:
+            os.close(folder)
 
     def _make_room_for_image(self) -> None:
         """Hold the image from now to the end of this process, and make a place for writes."""
@@ -177,6 +187,7 @@ class Surroundings:
             **self._request["env"],
             "TMPDIR": self.scratch,
             "ALLOT_SCRATCH_DIR": self.scratch,
+            "ALLOT_PAUSE_FILE": f"{self.scratch}/{pausing.FILE}",
         }
 
     def command(self, fds: tuple[tuple[int, int], ...]) -> Command:

@@ -1,0 +1,270 @@
+"""How a gang is suspended here: its ranks stop after one step, give memory back, and freeze.
+
+No rank stops in the middle of a collective where all tell of their steps: they agree on one
+through their supervisors, without a collective of their own. What cannot is frozen as it is.
+All is asked of the supervisors, which know what is: so after a restart the same is asked again,
+and nothing is done twice.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from time import monotonic, time_ns
+from typing import Protocol, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from allotment.backends.local.device_memory import DeviceMemory, Held, kept_of
+from allotment.backends.local.ways import Here, Way
+from allotment.backends.status import PauseSaid, RunnerStatus
+from allotment.model.ids import TaskKey
+from allotment.model.suspension import Grade, Suspension
+
+ANSWER_S = 5.0
+"""So long may a supervisor take to answer, on a busy machine."""
+STAND_S, MOST_STAND_S = 5.0, 60.0
+"""What ranks may take to stop, beside three times what their steps take; and at most."""
+FREE_S = 60.0
+"""What a job may take to give its memory back: 60 GB at 1 GB/s."""
+AHEAD_NS = 100_000_000
+"""Ranks stop so far ahead of the step that was read: meanwhile they go on. Twice as far at each
+new try."""
+LEAST_AHEAD, MOST_AHEAD = 2, 1_000_000
+TRIES = 4
+AGAIN_S = 0.05
+"""Files are the truth: they are read again, also where a nudge got lost."""
+SUSPENDED, SUSPENDING = "suspended", "suspending"
+"""Beside a task's status: how it is suspended; what it held before."""
+STANDING = frozenset({"there", "freed", "keeps"})
+
+_numbers = count(time_ns() // 1_000)
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """How far a task's suspension has come, for a service that comes back in the middle."""
+
+    no: int
+    before: tuple[Held, ...] = ()
+    """What it held of its devices when it began."""
+    grade: Grade = Grade.FROZEN
+    """How it is to be frozen, or was."""
+
+
+class Runners(Protocol):
+    """The supervisors of this machine."""
+
+    def here(self, key: TaskKey) -> Here | None:
+        """Return a task that runs."""
+        ...
+
+    def status(self, key: TaskKey) -> RunnerStatus | None:
+        """Return what its supervisor wrote last."""
+        ...
+
+    def order(self, key: TaskKey, line: str) -> None:
+        """Write to its supervisor."""
+        ...
+
+    def halt(self, key: TaskKey) -> None:
+        """Freeze it, unless it is about to end."""
+        ...
+
+
+class Suspending:
+    """One suspension of the tasks of a gang that are here."""
+
+    def __init__(
+        self,
+        runners: Runners,
+        memory: DeviceMemory | None,
+        ways: Sequence[Way],
+        news: asyncio.Event,
+    ) -> None:
+        """`ways` are tried where a job does not give its memory back; `news` is set when a
+        supervisor wrote something."""
+        self._runners, self._memory, self._ways, self._news = runners, memory, ways, news
+
+    async def run(self, keys: Sequence[TaskKey], no: int) -> None:
+        """Suspend them; what came of it is in their folders then."""
+        keys = [key for key in keys if self._runners.here(key) is not None]
+        number = next(_numbers)
+        verb = "ask" if self._ways else "suspend"
+        said = await self._ask(keys, f"{verb} {number}", number, ANSWER_S)
+        # Only now it is known which devices they have.
+        tasks = [task for key in keys if (task := self._runners.here(key)) is not None]
+        if all(self._is_done(task, no) for task in tasks):
+            return
+        begun = {task.key: _begun(task, no) for task in tasks}
+        await self._note_before(tasks, begun)
+        if await self._stand(keys, said):
+            _reach(begun, await self._free(keys), Grade.OFFLOADED)
+        for way in self._ways:
+            left = [task for task in tasks if self._is_left(task, begun[task.key])]
+            if left:
+                _reach(begun, await _whole(way.free(left, no)), way.grade)
+        for task in tasks:
+            _write(task.folder / SUSPENDING, begun[task.key])
+            self._runners.halt(task.key)
+        await self._until(keys, lambda status: status.frozen, ANSWER_S)
+        after = await self._measure(tasks)
+        for task in tasks:
+            was = begun[task.key]
+            kept = kept_of(was.before, after.get(task.key, ()))
+            _write(task.folder / SUSPENDED, Suspension(no, was.grade, kept))
+
+    # ── its parts ───────────────────────────────────────────────────────────────────────
+
+    def _is_done(self, task: Here, no: int) -> bool:
+        how, status = suspension_in(task.folder), self._runners.status(task.key)
+        return how is not None and how.no == no and status is not None and status.frozen
+
+    def _is_left(self, task: Here, begun: Begun) -> bool:
+        """Whether a task still has its memory, and is not frozen with it."""
+        status = self._runners.status(task.key)
+        return begun.grade is Grade.FROZEN and status is not None and not status.frozen
+
+    async def _note_before(self, tasks: Sequence[Here], begun: dict[TaskKey, Begun]) -> None:
+        """Note what each holds, unless that was done when its suspension began."""
+        fresh = [task for task in tasks if not begun[task.key].before]
+        for key, before in (await self._measure(fresh)).items():
+            begun[key] = replace(begun[key], before=before)
+        for task in fresh:
+            _write(task.folder / SUSPENDING, begun[task.key])
+
+    async def _measure(self, tasks: Sequence[Here]) -> Mapping[TaskKey, tuple[Held, ...]]:
+        memory, real = self._memory, [task for task in tasks if task.devices]
+        return await asyncio.to_thread(memory.of, real) if memory and real else {}
+
+    async def _stand(self, keys: Sequence[TaskKey], said: Mapping[TaskKey, PauseSaid]) -> bool:
+        """Let all ranks stop after one step; False where they do not, or are not all here."""
+        for tries in range(TRIES):
+            if not _all_here(said, keys) or not _is_worth_it(said):
+                return False
+            after, wait_s = _meeting(said, AHEAD_NS << tries)
+            number = next(_numbers)
+            said = await self._ask(keys, f"stand {number} {after}", number, wait_s)
+            states = {each.state for each in said.values()}
+            if len(said) == len(keys) and states <= STANDING:
+                return True
+            if "late" not in states:
+                return False
+        return False
+
+    async def _free(self, keys: Sequence[TaskKey]) -> frozenset[TaskKey]:
+        """Let those that stand give memory back, if all can; return which did."""
+        said = self._said(keys)
+        if not all(each.frees for each in said.values()):
+            return frozenset()
+        number = next(_numbers)
+        said = await self._ask(keys, f"free {number}", number, FREE_S)
+        return frozenset(key for key, each in said.items() if each.state == "freed")
+
+    # ── talking with supervisors ────────────────────────────────────────────────────────
+
+    async def _ask(
+        self, keys: Sequence[TaskKey], line: str, number: int, wait_s: float
+    ) -> Mapping[TaskKey, PauseSaid]:
+        """Give all an order; return what they say to it in time."""
+        for key in keys:
+            self._runners.order(key, line)
+
+        def is_answered(status: RunnerStatus) -> bool:
+            return status.frozen or (status.pause is not None and status.pause.heard == number)
+
+        await self._until(keys, is_answered, wait_s)
+        said = self._said(keys)
+        return {key: each for key, each in said.items() if each.heard == number}
+
+    def _said(self, keys: Sequence[TaskKey]) -> Mapping[TaskKey, PauseSaid]:
+        found = {key: self._runners.status(key) for key in keys}
+        return {
+            key: status.pause
+            for key, status in found.items()
+            if status is not None and status.pause is not None and not status.frozen
+        }
+
+    async def _until(
+        self, keys: Sequence[TaskKey], is_so: Callable[[RunnerStatus], bool], wait_s: float
+    ) -> None:
+        """Wait until something is so of all that have not ended, or for so long."""
+        end = monotonic() + wait_s
+        while monotonic() < end:
+            self._news.clear()
+            statuses = [self._runners.status(key) for key in keys]
+            if all(s is None or s.phase == "ended" or is_so(s) for s in statuses):
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S):
+                    await self._news.wait()
+
+
+async def _whole(work: Awaitable[frozenset[TaskKey]]) -> frozenset[TaskKey]:
+    """Await something that is not to be left in the middle, also where we are cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
+def _reach(begun: dict[TaskKey, Begun], keys: frozenset[TaskKey], grade: Grade) -> None:
+    """Note the grade in which tasks are frozen next."""
+    begun.update({key: replace(begun[key], grade=grade) for key in keys})
+
+
+def _begun(task: Here, no: int) -> Begun:
+    """Return how far a suspension has come."""
+    found = _read(task.folder / SUSPENDING, Begun)
+    return found if found is not None and found.no == no else Begun(no)
+
+
+def _all_here(said: Mapping[TaskKey, PauseSaid], keys: Sequence[TaskKey]) -> bool:
+    """Whether every rank of the gang tells of its steps, on this machine."""
+    count = sum(each.count for each in said.values())
+    return len(said) == len(keys) and count == max(each.world for each in said.values())
+
+
+def _is_worth_it(said: Mapping[TaskKey, PauseSaid]) -> bool:
+    return len(said) > 1 or any(each.frees or each.count > 1 for each in said.values())
+
+
+def _meeting(said: Mapping[TaskKey, PauseSaid], ahead_ns: int) -> tuple[int, float]:
+    """Return after which step all stop, 0 for the next of a single rank, and how long that may
+    take."""
+    step_ns = max(each.step_ns for each in said.values())
+    if sum(each.count for each in said.values()) == 1:
+        return 0, min(MOST_STAND_S, STAND_S + 3 * step_ns / 1e9)
+    ahead = -(-ahead_ns // step_ns) if step_ns else LEAST_AHEAD
+    ahead = min(MOST_AHEAD, max(LEAST_AHEAD, ahead))
+    after = max(each.step for each in said.values()) + ahead
+    return after, min(MOST_STAND_S, STAND_S + 3 * ahead * step_ns / 1e9)
+
+
+# ── what is written of it ───────────────────────────────────────────────────────────────
+
+
+def suspension_in(folder: Path) -> Suspension | None:
+    """Read how a task was suspended last; None where that is not known."""
+    return _read(folder / SUSPENDED, Suspension)
+
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+
+
+def _read(path: Path, kind: type[Kind]) -> Kind | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _write(path: Path, value: msgspec.Struct) -> None:
+    """Replace a file. On a full disk it is only known less well after a restart."""
+    part = path.with_suffix(".new")
+    with suppress(OSError):
+        part.write_bytes(msgspec.json.encode(value))
+        part.rename(path)
