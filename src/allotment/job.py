@@ -123,6 +123,8 @@ class Progress:
                 told["metrics"] = self._metrics
             if self._reached:
                 told["rungs"] = self._reached
+            if self._pause is not None and self._pause.frees:
+                told["offloads"] = True
             if self._line is None:
                 self._line = _Line(self._path)
             self._line.write(told)

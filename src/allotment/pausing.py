@@ -64,6 +64,11 @@ class Pause:
         self._resume: list[Hook] = []
         self._saves: list[Hook] = []
 
+    @property
+    def frees(self) -> bool:
+        """Whether it can give memory back."""
+        return bool(self._pause)
+
     def on_pause(self, hook: Hook) -> None:
         """Add what gives memory back."""
         self._pause.append(hook)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from allotment.core.request import lease_part, needs_of, shape_of, sized
+from allotment.engine.keeping import kept_by
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
-from allotment.engine.suspending import kept_by
 from allotment.model.ledger import Slot
 from allotment.model.quantity import NOTHING, Resources
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from allotment.engine.datasets import after
 from allotment.engine.gauges import MOST_BAD_MOVES, gauge_of, move_before, packs
+from allotment.engine.keeping import kept_by
 from allotment.engine.others import choose_anew, set_others
 from allotment.engine.records import (
     ENDED,
@@ -23,7 +24,6 @@ from allotment.engine.records import (
     TaskRecord,
 )
 from allotment.engine.state import Promise, State
-from allotment.engine.suspending import kept_by
 from allotment.engine.sweeps import (
     attempt_over,
     measured,
@@ -387,6 +387,8 @@ def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> Non
     attempt.running_since = Instant(0)
     attempt.suspended_at = attempt.paused_at = record.at
     attempt.suspensions += 1
+    attempt.suspended_for = event.wanted_by
+    state.cluster.gangs[job.id].keeps = ()
     job.waits_for = ""
     _each_running_task(attempt, e.AttemptSuspended)
     state.cluster.suspend(job.id, record.at, state.standing(job))
@@ -397,6 +399,15 @@ def _task_suspended(state: State, record: e.Record, event: e.TaskSuspended) -> N
     attempt.tasks.setdefault(event.index, TaskRecord()).suspension = event.how
     attempt.pause_ms = Millis(record.at - attempt.paused_at)
     _count_kept(state, job)
+
+
+def _offered(state: State, record: e.Record, event: e.MemoryOffered) -> None:
+    job, attempt = _attempt(state, event)
+    attempt.offers = True
+    if not attempt.suspended_at:
+        gang = state.cluster.gangs[job.id]
+        gang.keeps = kept_by(attempt, gang.needs)
+        state.cluster.ledger.version += 1  # Others may have their turn for it.
 
 
 def _count_kept(state: State, job: JobRecord) -> None:
@@ -431,7 +442,8 @@ def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
     _each_running_task(attempt, e.AttemptResumed)
     state.cluster.unreserve(job.id)
     state.cluster.resume(job.id, event.entitlement, event.quota, state.standing(job))
-    state.cluster.gangs[job.id].keeps = ()
+    gang = state.cluster.gangs[job.id]
+    gang.keeps = kept_by(attempt, gang.needs)
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -748,6 +760,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.AttemptDemoted: _demoted,
     e.AttemptSuspended: _suspended,
     e.TaskSuspended: _task_suspended,
+    e.MemoryOffered: _offered,
     e.ResumeRequested: _resume_asked,
     e.AttemptResumed: _resumed,
     e.CheckpointRestored: _restored,

@@ -30,6 +30,7 @@ from allotment.engine.react import REACT
 from allotment.engine.report import gang_heard, heard, node_heard, saved, used
 from allotment.engine.reservations import due as reservation_due
 from allotment.engine.state import State
+from allotment.engine.suspending import offered
 from allotment.engine.sweeps import trial_heard
 from allotment.model import events as e
 from allotment.model.commands import AnyCommand
@@ -47,6 +48,7 @@ from allotment.model.reports import (
     GangReport,
     ImageReport,
     NodeReport,
+    OfferReport,
     OthersReport,
     PaceReport,
     PairReport,
@@ -307,6 +309,7 @@ _HEARD: dict[type[msgspec.Struct], Callable[[State, Any, Instant], Iterable[e.An
     UseReport: lambda state, report, _now: used(state, report),
     PaceReport: measured,
     PairReport: compared,
+    OfferReport: lambda state, report, _now: offered(state, report),
     TrialReport: trial_heard,
 }
 """What each report but that of hardware makes happen."""

@@ -84,6 +84,10 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     """How long it took until all its tasks stood still then, as far as it was told."""
     suspensions: int = 0
     """How many times it was suspended up to now."""
+    suspended_for: JobId | None = None
+    """The job for which it was suspended last, if it was for one."""
+    offers: bool = False
+    """Whether it says that it gives its devices' memory back while it is suspended."""
     wants_resume: bool = False
     saved_at: Instant = Instant(0)
     stop: Stop | None = None

@@ -54,7 +54,7 @@ def heard(state: State, report: TaskReport, now: Instant) -> Emit:
             yield from _ready(job, attempt, task, report)
         case Seen.RUNNING:
             yield from _running(job, attempt, task, report)
-            yield from heard_suspended(job, attempt, report)
+            yield from heard_suspended(state, job, attempt, report)
         case Seen.HOLDING:
             yield from _held(job, attempt, task, report)
         case Seen.ENDED:

@@ -23,11 +23,11 @@ from allotment.engine.budgets import Budgets
 from allotment.engine.foretelling import Foretelling
 from allotment.engine.gauges import gauge_of
 from allotment.engine.image_book import ImageBook
+from allotment.engine.keeping import kept_by
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.quantum import pause_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.run_history import Runs
-from allotment.engine.suspending import kept_by
 from allotment.engine.suspicions import Suspected, Suspicions
 from allotment.engine.sweep_records import SweepRecord
 from allotment.engine.timers import Timers

@@ -374,6 +374,10 @@ class AttemptSuspended(AttemptEvent, frozen=True):
     """The job that gets them, where the user did not ask for it."""
 
 
+class MemoryOffered(AttemptEvent, frozen=True):
+    """A job says that it gives its devices' memory back while it is suspended."""
+
+
 class TaskSuspended(TaskEvent, frozen=True):
     """How a task of a suspended gang stands still, and what memory of its devices it keeps."""
 
@@ -660,6 +664,7 @@ AnyEvent = (
     | AttemptDemoted
     | AttemptSuspended
     | TaskSuspended
+    | MemoryOffered
     | ResumeRequested
     | AttemptResumed
     | CheckpointKept

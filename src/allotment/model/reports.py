@@ -114,6 +114,13 @@ class PaceReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How busy the busiest of its devices is, in thousandths; 0 where nobody can say."""
 
 
+class OfferReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An attempt says that it gives its devices' memory back while it is suspended."""
+
+    job: JobId
+    attempt: AttemptNo
+
+
 class PairReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How fast two attempts are that run on the same devices at once, as for `PaceReport`.
 
@@ -163,5 +170,6 @@ AnyReport = (
     | HealthReport
     | PaceReport
     | PairReport
+    | OfferReport
     | TrialReport
 )

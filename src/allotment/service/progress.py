@@ -24,7 +24,7 @@ from allotment.model.gains import MOST_RATE, PARTS_OF_TURN
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
 from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
-from allotment.model.reports import PaceReport, PairReport, TrialReport
+from allotment.model.reports import OfferReport, PaceReport, PairReport, TrialReport
 from allotment.model.sweeps import MOST_RUNGS
 from allotment.service.job_files import JobFiles
 from allotment.service.launch import Folders
@@ -60,6 +60,8 @@ class ProgressLine(msgspec.Struct, frozen=True):
     metrics: dict[str, float | None] = {}
     rungs: tuple[tuple[Count, float | None], ...] = ()
     """Of a trial: the steps at which it is compared, and what it was compared by there."""
+    offloads: bool = False
+    """Whether it gives its devices' memory back while it is suspended."""
 
 
 class Steps:
@@ -171,7 +173,7 @@ class ProgressWatch:
 
     async def look(
         self, state: State, uses: Mapping[NodeId, Sequence[DeviceUse]] = NO_USES
-    ) -> list[PaceReport | PairReport]:
+    ) -> list[OfferReport | PaceReport | PairReport]:
         """Note what is new, and forget jobs that no longer run. O(running jobs).
 
         `uses` are the devices as they are used now, where that was asked for. Returns how fast
@@ -188,7 +190,7 @@ class ProgressWatch:
             busy = _busiest(gangs[job].slots, uses)
             if busy is not None:
                 steps.add_busy(busy)
-        return [*self._paces(state), *self._pairs(state)]
+        return [*self._offers(state), *self._paces(state), *self._pairs(state)]
 
     async def look_at_trials(self, state: State) -> list[TrialReport]:
         """Note what trials of sweeps say that is new; of those compared by run time, tell of
@@ -262,6 +264,14 @@ class ProgressWatch:
                     left,
                     steps.busy_milli,
                 )
+
+    def _offers(self, state: State) -> Iterator[OfferReport]:
+        """Return which jobs say for the first time that they give device memory back."""
+        for job, steps in self._steps.items():
+            attempt = state.jobs[job].attempts[-1]
+            says = steps.told is not None and steps.told.offloads
+            if says and steps.attempt == attempt.no and not attempt.offers:
+                yield OfferReport(job, attempt.no)
 
     def _pairs(self, state: State) -> Iterator[PairReport]:
         """Return how fast pairs on the same devices are, where that is new, and sure."""

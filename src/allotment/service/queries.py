@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from allotment.core.request import shape_of, sized, total_of
+from allotment.engine.keeping import present_suspension
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
-from allotment.engine.suspending import present_suspension
 from allotment.engine.suspicions import OFTEN
 from allotment.explain.free import borrowed_by
 from allotment.model.cluster import Node, NodeState

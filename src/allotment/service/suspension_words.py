@@ -7,8 +7,8 @@ from allotment.model.suspension import MIB, Grade, Suspension
 
 GRADES = {
     Grade.FROZEN: "frozen, with all its device memory",
-    Grade.OFFLOADED: "its device memory was moved to the host by itself",
-    Grade.DRIVER_CHECKPOINT: "its device memory was moved to the host by the driver",
+    Grade.OFFLOADED: "it moved its device memory to the host",
+    Grade.DRIVER_CHECKPOINT: "the driver moved its device memory to the host",
 }
 
 
@@ -17,9 +17,11 @@ def suspended_words(how: Suspension) -> str:
     if how.grade is Grade.FROZEN:
         return GRADES[how.grade]
     if not how.kept:
-        return f"{GRADES[how.grade]}; what is left was not measured, so it counts as kept"
+        return (
+            f"{GRADES[how.grade]}; what is left there was not measured, so all counts as kept"
+        )
     most = show_bytes(max(how.kept) * MIB)
-    return f"{GRADES[how.grade]}; it keeps {most} on each device"
+    return f"{GRADES[how.grade]}; {most} of each device is kept"
 
 
 def all_suspended_words(hows: Sequence[Suspension]) -> list[str]:

@@ -1,20 +1,25 @@
 """What a suspended gang keeps of its devices' memory: all, until it was measured to be less."""
 
 import pytest
+from msgspec.structs import replace
 
 from allotment.core.commit import refusal
 from allotment.core.gang import Gang
 from allotment.core.plan import Pack
+from allotment.engine.engine import Engine
 from allotment.engine.react import pending_effects
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model import effects as f
-from allotment.model.ids import JobId
+from allotment.model.ids import AttemptNo, JobId
 from allotment.model.lifecycle import JobState as S
-from allotment.model.quantity import GIB
-from allotment.model.reports import Seen, TaskReport
+from allotment.model.quantity import GIB, Millis
+from allotment.model.reasons import Reason
+from allotment.model.reports import OfferReport, Seen, TaskReport
 from allotment.model.suspension import Grade, Suspension
-from tests.support.builders import JobBuilder, a_config, a_job, a_tenant
+from allotment.model.tenancy import QueueOrder, RankBy
+from allotment.policies.rescheduling.growing import growing
+from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_tenant
 from tests.support.world import World
 
 GIB_IN_MIB = 1024
@@ -171,6 +176,93 @@ def test_what_gave_memory_back_does_not_run_beside_another() -> None:
     )
     why_not = refusal(world.state.cluster, Pack(job, job), world.now)
     assert why_not == "it gave memory back that it needs"
+
+
+# ── turns of those that give memory back ────────────────────────────────────────────────
+
+
+SLICE = Millis(60_000)
+
+
+class Turns(World):
+    """A device on which jobs take turns that need more than half of its memory each."""
+
+    def __init__(self) -> None:
+        tenant = a_tenant("us", 1, order=QueueOrder.SKIP)
+        queue = replace(tenant.queues[0], time_slice_ms=SLICE, rank=RankBy.ROUND_ROBIN)
+        self.engine = Engine(State(replace(POLICIES, rescheduler=growing)))
+        self.now, self.log, self.effects = NOW, [], []
+        self.do(c.ApplyConfig(a_config(replace(tenant, queues=(queue,)), devices=1)))
+
+    def offers(self, job: JobId) -> None:
+        self.tell(OfferReport(job, self.job(job).attempts[-1].no))
+
+    def started(self, *, offers: bool = True) -> JobId:
+        job = self.submit(large())
+        self.cycle()
+        self.runs(job)
+        if offers:
+            self.offers(job)
+        return job
+
+    def later(self, ms: int = SLICE) -> None:
+        self.wait(ms)
+        self.cycle()
+
+
+def test_jobs_that_give_memory_back_take_turns_on_it() -> None:
+    world = Turns()
+    first = world.started()
+    second = world.submit(large())
+    world.later()
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.QUEUED)
+    assert world.why(second).reason is Reason.WAITING_FOR_VICTIMS
+    answer(world, first, offloaded(1, 512))
+    assert world.is_(second) is S.STARTING
+    world.runs(second)
+    world.offers(second)
+    world.later()
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.SUSPENDED)
+    answer(world, second, offloaded(1, 512))
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.SUSPENDED)
+    world.later()
+    answer(world, first, offloaded(2, 512))
+    assert (world.is_(first), world.is_(second)) == (S.SUSPENDED, S.RUNNING)
+
+
+@pytest.mark.parametrize(
+    "how", [Suspension(1, Grade.FROZEN), offloaded(1, 30 * GIB_IN_MIB), offloaded(1, 50_000)]
+)
+def test_what_does_not_give_back_what_it_offers_goes_on_and_is_not_tried_again(
+    how: Suspension,
+) -> None:
+    world = Turns()
+    first = world.started()
+    second = world.submit(large())
+    world.later()
+    answer(world, first, how)
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+    for _ in range(3):
+        world.later()
+        assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+
+
+def test_what_offers_nothing_is_not_suspended_for_its_memory() -> None:
+    world = Turns()
+    first = world.started(offers=False)
+    second = world.submit(large())
+    world.later()
+    assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
+
+
+def test_an_offer_is_noted_once_and_of_the_present_attempt_only() -> None:
+    world = Turns()
+    job = world.started()
+    before = len(world.log)
+    world.offers(job)
+    world.tell(OfferReport(job, AttemptNo(7)))
+    world.tell(OfferReport(JobId(99), AttemptNo(1)))
+    assert len(world.log) == before
 
 
 def memory_left(world: World) -> int:

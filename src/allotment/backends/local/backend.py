@@ -37,7 +37,7 @@ from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
-from allotment.backends.local.suspending import Suspending, suspension_in
+from allotment.backends.local.suspending import Suspending, give_up, suspension_in
 from allotment.backends.local.task_use import uses_of
 from allotment.backends.local.ways import Here
 from allotment.backends.status import RunnerStatus, indexes_in, report_of, status_from
@@ -319,6 +319,7 @@ class LocalBackend:
             log.exception("a suspension failed; it is only frozen", job=keys[0].job)
             for key in keys:
                 self.halt(key)
+                give_up(self._folder(key), no)
         for key in keys:
             self._look_at(key)
 

@@ -252,6 +252,11 @@ def suspension_in(folder: Path) -> Suspension | None:
     return _read(folder / SUSPENDED, Suspension)
 
 
+def give_up(folder: Path, no: int) -> None:
+    """Note that a task is only frozen."""
+    _write(folder / SUSPENDED, Suspension(no, Grade.FROZEN))
+
+
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 
 

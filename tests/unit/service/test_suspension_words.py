@@ -1,0 +1,29 @@
+"""How a suspension reads."""
+
+from allotment.model.suspension import Grade, Suspension
+from allotment.service.suspension_words import all_suspended_words
+
+OFFLOADED = Suspension(1, Grade.OFFLOADED, (512, 300))
+
+
+def test_tasks_that_are_alike_are_told_of_once() -> None:
+    assert all_suspended_words([OFFLOADED, OFFLOADED]) == [
+        "Suspended: it moved its device memory to the host; 512 MiB of each device is kept."
+    ]
+    assert all_suspended_words([]) == []
+
+
+def test_each_way_of_standing_still_is_told_of() -> None:
+    hows = [
+        OFFLOADED,
+        Suspension(1, Grade.FROZEN),
+        Suspension(1, Grade.DRIVER_CHECKPOINT),
+        Suspension(1, Grade.FROZEN),
+    ]
+    assert all_suspended_words(hows) == [
+        "Suspended: 1 of its tasks: it moved its device memory to the host; 512 MiB of each "
+        "device is kept.",
+        "Suspended: 2 of its tasks: frozen, with all its device memory.",
+        "Suspended: 1 of its tasks: the driver moved its device memory to the host; what is "
+        "left there was not measured, so all counts as kept.",
+    ]
