@@ -66,16 +66,25 @@ def observe(observer: Callable[[int], None]) -> None:
 
 
 def exchange(versions: Iterable[tuple[CodeType, CodeType]]) -> None:
-    """Give every loaded function of modules, before and after, the code it has afterwards."""
+    """Give every loaded function of modules, before and after, the code it has afterwards.
+
+    Raise LookupError where none is loaded that is another then.
+    """
     codes = {
         (before.co_filename, *key): code
         for before, after in versions
         for key, code in _changed(before, after)
     }
-    for each in gc.get_objects():
-        if isinstance(each, FunctionType):
-            code = each.__code__
-            each.__code__ = codes.get((code.co_filename, *_key(code)), code)
+    loaded = [
+        (each, after)
+        for each in gc.get_objects()
+        if isinstance(each, FunctionType)
+        if (after := codes.get((each.__code__.co_filename, *_key(each.__code__)))) is not None
+    ]
+    for function, after in loaded:
+        function.__code__ = after
+    if not loaded:
+        raise LookupError("no function is loaded that is to be exchanged")
 
 
 def _changed(before: CodeType, after: CodeType) -> Iterator[tuple[Key, CodeType]]:

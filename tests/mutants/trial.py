@@ -112,6 +112,7 @@ class Trial:
         """Run every test once, then those that reach a mutant on each."""
         if session.testsfailed:
             pytest.exit("the tests cannot be collected", returncode=2)
+        gc.unfreeze()  # What is loaded is looked up there.
         tests = self._reaching(session.items)
         gc.collect()
         running: dict[int, tuple[Drawn, TextIO]] = {}
