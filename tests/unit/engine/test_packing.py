@@ -23,10 +23,10 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Slot, having
 from allotment.model.lifecycle import JobState as S
 from allotment.model.others import Others
-from allotment.model.quantity import GIB, SECOND, Millis
+from allotment.model.quantity import GIB, SECOND, Millis, WallTime
 from allotment.model.reports import OthersReport, PaceReport, PairReport
 from allotment.model.spec import GiveWay
-from allotment.model.tenancy import QueueOrder, RankBy, Tenant
+from allotment.model.tenancy import QueueOrder, QueueState, RankBy, Tenant
 from allotment.policies.rescheduling import in_slices
 from allotment.policies.rescheduling.growing import growing
 from allotment.policies.rescheduling.packing import packings
@@ -602,3 +602,57 @@ def test_jobs_with_too_much_device_memory_are_never_beside_each_other() -> None:
     world.later(SLICE)
     assert (world.is_(first), world.is_(second)) == (S.RUNNING, S.QUEUED)
     assert not world.told(e.Packed)
+
+
+def by_turns(*tenants: Tenant, builder: JobBuilder | None = None) -> tuple[Pairs, JobId, JobId]:
+    """One gang that waits for its turn, and the one that has the device."""
+    world = Pairs(*tenants)
+    first = world.started(builder or one())
+    second = world.submit(builder or one())
+    world.later(SLICE)
+    world.runs(second)
+    return world, first, second
+
+
+def at_the_door(world: World, first: JobId, second: JobId) -> str:
+    return refusal(world.state.cluster, Pack(first, second), world.now)
+
+
+def test_the_door_says_why_two_may_not_run_at_once() -> None:
+    world, first, second = by_turns()
+    assert at_the_door(world, first, second) == ""
+    assert at_the_door(world, second, first) == "the gang does not wait to go on"
+    assert at_the_door(world, first, JobId(99)) == "no gang runs on just its devices"
+    world.do(c.DrainNode(NodeId(0), "new fans"))
+    closed = "another runs beside it, or its place is closed"
+    assert at_the_door(world, first, second) == closed
+
+
+def test_the_door_asks_for_spare_cpus() -> None:
+    for cpus, why in ((32, ""), (33, "no CPUs are spare")):
+        world, first, second = by_turns(builder=one().cpus(cpus))
+        assert at_the_door(world, first, second) == why
+
+
+def test_the_door_asks_for_a_queue_that_packs() -> None:
+    world, first, second = by_turns(us(packs=False))
+    assert at_the_door(world, first, second) == (
+        "their queue does not pack, or one is more urgent"
+    )
+
+
+def test_the_door_asks_for_reservations_and_stopped_queues() -> None:
+    kept_off = "a cap or a reservation keeps it off"
+    world, first, second = by_turns()
+    begin = WallTime(world.now + 1)
+    world.do(c.ReserveNodes("w", begin, WallTime(begin + 10), nodes=(NodeId(0),)))
+    assert at_the_door(world, first, second) == kept_off
+    world, first, second = by_turns()
+    world.do(c.ApplyConfig(a_config(stopped(us()), devices=1)))
+    assert at_the_door(world, first, second) == kept_off
+
+
+def stopped(tenant: Tenant) -> Tenant:
+    """The same tenant with all its queues stopped: what runs there runs on."""
+    queues = tuple(replace(queue, state=QueueState.STOPPED) for queue in tenant.queues)
+    return replace(tenant, queues=queues)
