@@ -11,8 +11,8 @@ from allotment.core.plan import Decision, Demote, Evict, Place, Promote, Resume,
 from allotment.model import commands as c
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.ledger import Entitlement, Placement, Slot
-from allotment.model.quantity import GIB, WallTime
-from allotment.model.tenancy import Preempt, Tenant
+from allotment.model.quantity import GIB, Millis, WallTime
+from allotment.model.tenancy import Preempt, PreemptRules, Tenant
 from tests.support.builders import JobBuilder, a_config, a_job, a_node, a_tenant, gpus
 from tests.support.world import World
 
@@ -385,3 +385,35 @@ def test_an_elastic_gang_shrinks_once_to_no_less_than_it_needs(
     place = ReservedPlace(owner, (last,), needs, GUARANTEED, ())
     shrink = tuple((guest, tasks) for tasks in kept)
     assert no(world, Evict(place, evict=(), shrink=shrink)) == why
+
+
+@pytest.mark.parametrize(
+    ("nodes", "whole"),
+    [
+        ((0, 0, 0, 0, 0, 0), True),
+        ((0, 0, 1, 1, 0, 0), True),
+        ((0, 1, 1, 1, 0, 0), False),
+        ((0, 0, 0, 1, 1, 1), False),
+        ((1, 1, 0, 0, 0, 1), False),
+    ],
+)
+def test_each_group_of_each_role_lies_together(nodes: tuple[int, ...], whole: bool) -> None:
+    workers = replace(a_job().tasks(4).gpus(1).grouped(2, "node").spec().roles[0], name="more")
+    job = a_job().tasks(2).gpus(1).grouped(2, "node").also(workers)
+    slots = (on(node, device) for device, node in enumerate(nodes))
+    assert told(job, *slots) == ("" if whole else "a group of 2 tasks is not within one node")
+
+
+def test_a_gang_keeps_its_guarantee_until_it_has_run_for_so_long() -> None:
+    rules = PreemptRules(min_run_ms=Millis(1000))
+    tenant = replace(owning("vision", 4), preempt=Preempt.DEMOTE, preempt_rules=rules)
+    world = World(a_config(tenant, owning("nlp", 4)))
+    own = world.submit(a_job().gpus(4))
+    world.cycle()
+    world.wait(500)
+    world.runs(own)
+    urgent = world.submit(a_job().gpus(4).priority(200))
+    world.wait(999)
+    assert no(world, Demote(own, urgent)) == "it is no less urgent, or is to be left alone"
+    world.wait(1)
+    assert no(world, Demote(own, urgent)) == ""
