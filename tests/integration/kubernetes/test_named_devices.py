@@ -71,13 +71,18 @@ def drivers(kubernetes: Kubernetes) -> Iterator[dict[str, Driver]]:
             kubernetes.apply(each)
         kubernetes.until(lambda: is_there(kubernetes), "the kinds of objects to be there")
         kubernetes.apply({**HEAD, "kind": "DeviceClass", **bare(NVIDIA)})
-        for node in kubernetes.nodes:
-            devices = (a_device(f"gpu-{number}") for number in range(4))
-            kubernetes.apply({**HEAD, "kind": "ResourceSlice", **bare(a_slice(node, *devices))})
+        offer(kubernetes)
         yield {}
     finally:
         for each in kinds:
             kubernetes.kubectl("delete", "crd", each["metadata"]["name"], "--ignore-not-found")
+
+
+def offer(kubernetes: Kubernetes) -> None:
+    """Publish the devices of each node, as its driver does."""
+    for node in kubernetes.nodes:
+        devices = (a_device(f"gpu-{number}") for number in range(4))
+        kubernetes.apply({**HEAD, "kind": "ResourceSlice", **bare(a_slice(node, *devices))})
 
 
 def is_there(kubernetes: Kubernetes) -> bool:
@@ -291,3 +296,54 @@ def test_a_gang_of_others_has_the_devices_that_its_claims_ask_for(
         cluster.down()
         kubernetes.kubectl("delete", "pods", "--all", "-n", guests, "--grace-period=1")
         kubernetes.clear()
+
+
+def test_a_driver_that_goes_and_comes_back_and_a_claim_that_is_taken_away(
+    kubernetes: Kubernetes, drivers: dict[str, Driver], folder: Path
+) -> None:
+    """What runs, runs on; nothing new starts meanwhile, and no device is given out twice."""
+    if drivers:
+        pytest.skip(f"{WHY} 1.20: a driver that runs writes its slices anew")
+    (folder / "state").mkdir()
+    cluster = RealCluster(folder / "state", "")
+    alone = shell("sleep 1000", image=IMAGE, resources={"gpu": 3})
+    try:
+        done = cluster.allot("up", "--kubernetes", str(kubernetes.kubeconfig))
+        assert done.returncode == 0, done.stderr
+        runs = cluster.submit(alone)
+        cluster.wait_for(runs, "running")
+        (held,) = map(given, claims(kubernetes))
+        kubernetes.kubectl("delete", "resourceslices.resource.k8s.io", "--all")
+        until(lambda: free_on(cluster) == 0, "the devices to be gone")
+        waits = cluster.submit(alone)
+        until(lambda: is_waiting(cluster, waits), "it to say why it waits")
+        # Whoever takes the claim of a pod away that runs: the pod has its devices all the same.
+        for claim in claims(kubernetes):
+            name = claim["metadata"]["name"]
+            kubernetes.ask("DELETE", f"{API}/namespaces/{NAMESPACE}/resourceclaims/{name}")
+        cluster.kill()
+        offer(kubernetes)
+        again = cluster.allot("up")
+        assert again.returncode == 0, again.stderr
+        cluster.wait_for(waits, "running")
+        assert cluster.state_of(runs) == "running"
+        (now,) = map(given, claims(kubernetes))
+        assert not held & now
+        for job in (runs, waits):
+            cluster.allot("cancel", str(job))
+            cluster.wait_for(job, "cancelled")
+        kubernetes.until(lambda: not claims(kubernetes), "the claims to be gone")
+        until(lambda: free_on(cluster) == 8, "all devices to be free")
+    finally:
+        cluster.down()
+        kubernetes.clear()
+
+
+def free_on(cluster: RealCluster) -> int:
+    """Return how many devices tasks can have."""
+    return sum(node["free"].get("gpu_milli", 0) for node in cluster.get("/v1/nodes")) // 1000
+
+
+def is_waiting(cluster: RealCluster, job: int) -> bool:
+    """Whether a job waits, and says why."""
+    return bool((cluster.get(f"/v1/jobs/{job}/why") or {}).get("reason"))
