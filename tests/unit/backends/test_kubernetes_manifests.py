@@ -102,6 +102,14 @@ def test_each_right_is_given_where_it_is_needed() -> None:
     }
 
 
+def test_the_right_to_give_claims_is_of_the_whole_cluster() -> None:
+    """The API server looks for it there, as 1.36 shows (`AuthorizedForBinding`)."""
+    right = ("resource.k8s.io", "resourceclaims/binding", "patch")
+    which = [(each["kind"], each["metadata"]["name"]) for each in manifests("jobs", ["team-a"])
+             if right in allowed(each)]  # fmt: skip
+    assert which == [("ClusterRole", "allotment")]
+
+
 def test_rules_allow_no_verb_that_is_needed_of_other_objects_only() -> None:
     rights = (*FOREIGN, *FOREIGN_NAMED)
     given = allowed({"rules": rules(rights)})
