@@ -65,8 +65,8 @@ class Trainer:
         self.fields = fields
         self.job = 0
 
-    def submit(self, steps: int, mebibytes: int, pause_ms: int = 5) -> "Trainer":
-        argv = argv_of(self.out, steps, mebibytes, pause_ms)
+    def submit(self, steps: int, mebibytes: int, pause_ms: int = 5, *words: str) -> "Trainer":
+        argv = [*argv_of(self.out, steps, mebibytes, pause_ms), *words]
         need = {"gpu": 1, "cpu": 2, "memory": "24GiB", "gpu_memory": f"{mebibytes + 2048}MiB"}
         spec: dict[str, object] = {"name": self.name, "tenant": "own", "command": argv}
         env = {"PYTHONPATH": str(HERE.parent.parent / "src")}
@@ -113,7 +113,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[
         process.kill()
 
 
-RUN = (1200, 2048, 5)
+RUN = (1600, 2048, 5)
 """Steps, MiB and pause of a run that is compared."""
 
 

@@ -151,6 +151,44 @@ def test_memory_is_handed_over_and_taken_back_and_the_losses_are_the_same(
     assert freed > RUN[1] << 20
 
 
+def told_ms(trainer: Trainer) -> int:
+    """Return how long its last suspension took, until what it keeps was measured."""
+    asked, told = (trainer.events(kind)[-1] for kind in ("AttemptSuspended", "TaskSuspended"))
+    return told["at"] - asked["at"]
+
+
+@pytest.mark.needs_gpu("device memory given back by a PyTorch job itself and taken again")
+def test_a_job_gives_its_memory_back_itself_and_the_losses_are_the_same(
+    cluster: RealCluster, report: Report, undisturbed: Callable[[], str]
+) -> None:
+    same = undisturbed()
+    trainer = Trainer(cluster, "offloads").submit(*RUN, "offload")
+    trainer.until_step(200)
+    for no in (1, 2):
+        before = device().used
+        cluster.allot("suspend", str(trainer.job))
+        grade = suspended_by(trainer, no)
+        how = trainer.events("TaskSuspended")[-1]["detail"]["how"]
+        freed = before - device().used
+        if no == 1:
+            wanted = hog(cluster, nearly_all() - 1000)
+            cluster.wait_for(wanted, "succeeded", "failed")
+            assert "had" in cluster.allot("logs", str(wanted)).stdout
+        at = trainer.steps()
+        began = time.monotonic()
+        cluster.allot("resume", str(trainer.job))
+        trainer.until_step(at + 1)
+        report(
+            "offloaded", no=no, grade=grade, kept_mib=how["kept"], freed_mib=freed >> 20,
+            away_ms=told_ms(trainer), resume_to_step_s=seconds_since(began),
+        )  # fmt: skip
+        assert grade == "offloaded"
+        assert freed > RUN[1] << 20
+    cluster.wait_for(trainer.job, "succeeded", "failed")
+    report("offloaded", same=trainer.digest() == same)
+    assert trainer.digest() == same
+
+
 @pytest.mark.needs_gpu("that the memory of a frozen job stays, and is not lent")
 def test_a_frozen_job_keeps_its_memory_and_who_needs_it_waits(
     cluster: RealCluster, report: Report
@@ -233,4 +271,25 @@ def test_two_jobs_take_turns_at_little_cost(cluster: RealCluster, report: Report
     for job in both:
         cluster.allot("cancel", str(job.job))
     assert all(made)
+    assert [len(job.events("AttemptPlaced")) for job in both] == [1, 1]
+
+
+@pytest.mark.needs_gpu("turns of two jobs that each need most of the memory")
+def test_jobs_that_do_not_fit_at_once_take_turns_by_the_driver(
+    cluster: RealCluster, report: Report
+) -> None:
+    most = f"{(device().total >> 20) * 6 // 10}MiB"
+    need = {"gpu": 1, "cpu": 2, "memory": "24GiB", "gpu_memory": most}
+    fields: dict[str, Any] = {"queue": "slices", "resources": need, **BY_DRIVER}
+    both = [Trainer(cluster, f"large-{n}", **fields).submit(100_000, 1024) for n in range(2)]
+
+    def told(job: Trainer) -> list[str]:
+        return [each["detail"]["how"]["grade"] for each in job.events("TaskSuspended")]
+
+    until(lambda: all(len(told(job)) >= 2 for job in both), "two turns of each", 110)
+    grades = [told(job) for job in both]
+    report("large turns", grades=grades, steps=[job.steps() for job in both])
+    for job in both:
+        cluster.allot("cancel", str(job.job))
+    assert set(grades[0] + grades[1]) == {"driver_checkpoint"}
     assert [len(job.events("AttemptPlaced")) for job in both] == [1, 1]

@@ -1,9 +1,10 @@
 """A small training job on one GPU, the same to the last bit each time; needs PyTorch.
 
-    trainer.py OUT STEPS MEBIBYTES PAUSE_MS
+    trainer.py OUT STEPS MEBIBYTES PAUSE_MS [offload]
 
 Holds so much device memory besides, and pauses after each step as if it waited for data. Writes
 what each step took and its loss to OUT, a line a step, and `end DIGEST` of losses and memory.
+With `offload` it gives its memory back whenever it is suspended.
 """
 
 import hashlib
@@ -25,6 +26,10 @@ model = torch.nn.Sequential(
     torch.nn.Linear(2048, 2048), torch.nn.ReLU(), torch.nn.Linear(2048, 2048)
 ).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+if "offload" in sys.argv[5:]:
+    from allotment.loops.pytorch import offload
+
+    offload(model, optimizer, held)
 digest = hashlib.sha256()
 with open(out, "a", buffering=1) as file:  # noqa: PTH123 - a program of its own
     for step in range(1, steps + 1):
@@ -35,6 +40,7 @@ with open(out, "a", buffering=1) as file:  # noqa: PTH123 - a program of its own
         loss.backward()
         optimizer.step()
         told = loss.item().hex()
+        del batch, loss
         digest.update(told.encode())
         time.sleep(pause_s)
         progress(step, steps)

@@ -20,6 +20,7 @@ from allotment.core.gang import Gang
 from allotment.core.slices import line_of
 from allotment.engine.records import AttemptRecord, JobRecord
 from allotment.engine.state import State
+from allotment.model.engines import Ability
 from allotment.model.gains import MOST_RATE, PARTS_OF_TURN
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Slot
@@ -266,10 +267,14 @@ class ProgressWatch:
                 )
 
     def _offers(self, state: State) -> Iterator[OfferReport]:
-        """Return which jobs say for the first time that they give device memory back."""
+        """Return which jobs for the first time give device memory back: themselves, or by the
+        driver, as they allow it. What they keep in truth is measured."""
         for job, steps in self._steps.items():
-            attempt = state.jobs[job].attempts[-1]
+            record = state.jobs[job]
+            attempt, checkpoint = record.attempts[-1], record.spec.checkpoint
             says = steps.told is not None and steps.told.offloads
+            if checkpoint is not None and checkpoint.driver and len(attempt.slots) == 1:
+                says = state.cluster.ledger.can(Ability.SUSPENDS, attempt.slots)
             if says and steps.attempt == attempt.no and not attempt.offers:
                 yield OfferReport(job, attempt.no)
 

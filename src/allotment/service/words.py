@@ -365,7 +365,7 @@ _PLAIN: dict[type[e.Event], str] = {
     e.AttemptPromoted: "is guaranteed again: its tenant has room",
     e.AttemptShrunk: "continues with {0.tasks} task(s)",
     e.ResumeRequested: "should resume",
-    e.MemoryOffered: "gives its device memory back whenever it is suspended",
+    e.MemoryOffered: "offers to give its device memory back whenever it is suspended",
     e.AttemptResumed: "resumed",
     e.CheckpointRestored: "goes on from step {0.step}: its checkpoint in {0.dataset}",
     e.PaceMeasured: "makes {0.rate:,} steps an hour with {0.tasks} task(s)",

@@ -47,6 +47,26 @@ async def main():
 asyncio.run(main())
 """
 
+LEFT_OFF = """
+import asyncio, json, sys
+from pathlib import Path
+from allotment.backends.local.driver import calling
+from allotment.backends.local.driver.handing import NOTE, Handing
+async def main():
+    handing, fault = Handing(), Path(sys.argv[3])
+    folder, root = Path(sys.argv[1]), int(sys.argv[2])
+    take = asyncio.create_task(handing.take(folder, root, "GPU-of-a-test", ["/dev/zero"]))
+    while "1" != Path(sys.argv[4]).read_text()[0]:
+        await asyncio.sleep(0.01)
+    take.cancel()
+    await asyncio.wait([take])
+    back = asyncio.create_task(handing.give_back(folder))
+    fault.unlink()
+    print(json.dumps({"cancelled": take.cancelled(), "ms": dict(await back)}))
+    await handing.close()
+asyncio.run(main())
+"""
+
 
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
@@ -188,6 +208,19 @@ def test_a_call_that_hangs_is_given_up(
     fault(env, "hangs lock")
     (found,) = python(env, HAND, str(tmp_path), str(program.pid), "take")
     assert found["trouble"]
+
+
+def test_a_copy_that_is_left_off_ends_before_it_is_undone(
+    env: Mapping[str, str], tmp_path: Path, program: subprocess.Popen[str]
+) -> None:
+    fault(env, "hangs checkpoint")
+    world = Path(env["XDG_TEST_CUDA"])
+    (state,) = [path for path in world.iterdir() if path.name.startswith("pid_")]
+    words = str(tmp_path), str(program.pid), str(world / "fault"), str(state)
+    (found,) = python(env, LEFT_OFF, *words)
+    assert found["cancelled"]
+    assert list(found["ms"]) == ["restore", "unlock"]
+    assert says(program) == "same"
 
 
 def test_of_a_program_without_a_device_nothing_is_taken(

@@ -84,5 +84,5 @@ def parts_of(devices: Sequence[Device], mps: Mps | None) -> Parts:
     some = f"MIG divides some, into {len(divided)} that are had alone; " if divided else ""
     words = f"{some}a part of a GPU (gpu: 0.5) is counted, not enforced"
     if mps is not None:
-        words += f". MPS runs ({mps.pipe}), but tasks do not reach it: each has IPC of its own"
+        words += f". MPS runs ({mps.pipe}): its limits hold for programs that do not pass it by"
     return Parts(False, words)

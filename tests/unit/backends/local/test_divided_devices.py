@@ -65,7 +65,10 @@ def test_only_what_mig_divides_is_enforced() -> None:
 
 
 def test_mps_that_runs_is_told_of() -> None:
-    assert "tasks do not reach it" in parts_of([device("GPU-1", "H100")], Mps("/x")).words
+    assert (
+        "hold for programs that do not pass it by"
+        in parts_of([device("GPU-1", "H100")], Mps("/x")).words
+    )
 
 
 def test_a_daemon_is_found_by_the_folder_of_its_pipes(tmp_path: Path) -> None:

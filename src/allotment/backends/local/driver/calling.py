@@ -94,6 +94,10 @@ class Helpers:
         try:
             helper.stdin.write(json.dumps(asked).encode() + b"\n")
             answer = await _line_of(helper, within_s)
+        except asyncio.CancelledError:
+            # What was begun goes on to its end, and keeps its turn until then.
+            helper.stdin.close()
+            raise
         except BaseException:
             await _end(helper)
             raise
