@@ -11,7 +11,7 @@ from allotment.model.datasets import Grant, Grantee, ObjectPlace
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor, JobId, NodeId
 from allotment.model.lifecycle import JobState
-from allotment.model.quantity import HOUR, WallTime
+from allotment.model.quantity import HOUR, Instant, Millis, WallTime
 from tests.support.builders import a_config, a_job, a_node, a_tenant
 from tests.support.world import World
 
@@ -205,3 +205,19 @@ def test_with_evict_only_those_go_that_it_is_not_for() -> None:
     assert "w" in world.state.reservations
     world.wait(1)
     assert "w" not in world.state.reservations
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "fits"),
+    [(1, 2, True), (1, 1, False), (-2, 0, False), (-1, 1, True)],
+    ids=["ahead", "of no length", "just over", "begun"],
+)
+def test_a_reservation_has_a_length_and_is_not_over(begin: int, end: int, fits: bool) -> None:
+    world = World(a_config(a_tenant("vision", 8)))
+    world.now = Instant(10 * int(HOUR))
+    command = over(world, "w", begin, end, nodes=(NodeId(0),), notice_ms=Millis(0))
+    if fits:
+        world.do(command)
+        assert world.state.reservations["w"].begin == max(world.now, command.begin)
+    else:
+        assert refused(world, command) is Code.BAD_REQUEST
