@@ -307,14 +307,18 @@ class LocalBackend:
             self._peaks.freeze(key)
         for job in {key.job for key in keys}:
             await self._leave_off(job)
-            work = self._suspend([key for key in keys if key.job == job], no)
+            own = [key for key in keys if key.job == job]
+            ways = (self._by_driver,) if self._by_driver is not None else ()
+            suspending = Suspending(self, self._memory, ways, self._news)
+            work = self._suspend(suspending, own, no, suspending.begin(own))
             self._suspending[job] = asyncio.get_running_loop().create_task(work)
 
-    async def _suspend(self, keys: Sequence[TaskKey], no: int) -> None:
-        """Suspend tasks of one gang, and tell how they are then."""
+    async def _suspend(
+        self, suspending: Suspending, keys: Sequence[TaskKey], no: int, asked: int
+    ) -> None:
+        """Suspend tasks of one gang that were asked, and tell how they are then."""
         try:
-            ways = (self._by_driver,) if self._by_driver is not None else ()
-            await Suspending(self, self._memory, ways, self._news).run(keys, no)
+            await suspending.run(keys, no, asked)
         except Exception:
             log.exception("a suspension failed; it is only frozen", job=keys[0].job)
             for key in keys:

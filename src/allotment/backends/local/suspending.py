@@ -87,14 +87,20 @@ class Suspending:
         supervisor wrote something."""
         self._runners, self._memory, self._ways, self._news = runners, memory, ways, news
 
-    async def run(self, keys: Sequence[TaskKey], no: int) -> None:
-        """Suspend them; what came of it is in their folders then."""
-        keys = [key for key in keys if self._runners.here(key) is not None]
+    def begin(self, keys: Sequence[TaskKey]) -> int:
+        """Ask all what they can do; what can do nothing is frozen by it. Return the number."""
         number = next(_numbers)
         verb = "ask" if self._ways else "suspend"
-        said = await self._ask(keys, f"{verb} {number}", number, ANSWER_S)
+        for key in keys:
+            self._runners.order(key, f"{verb} {number}")
+        return number
+
+    async def run(self, keys: Sequence[TaskKey], no: int, asked: int) -> None:
+        """Suspend them once they were asked; what came of it is in their folders then."""
+        said = await self._answers(keys, asked, ANSWER_S)
         # Only now it is known which devices they have.
         tasks = [task for key in keys if (task := self._runners.here(key)) is not None]
+        keys = [task.key for task in tasks]
         if all(self._is_done(task, no) for task in tasks):
             return
         begun = {task.key: _begun(task, no) for task in tasks}
@@ -170,6 +176,12 @@ class Suspending:
         """Give all an order; return what they say to it in time."""
         for key in keys:
             self._runners.order(key, line)
+        return await self._answers(keys, number, wait_s)
+
+    async def _answers(
+        self, keys: Sequence[TaskKey], number: int, wait_s: float
+    ) -> Mapping[TaskKey, PauseSaid]:
+        """Return what all say to an order in time."""
 
         def is_answered(status: RunnerStatus) -> bool:
             return status.frozen or (status.pause is not None and status.pause.heard == number)
@@ -189,12 +201,12 @@ class Suspending:
     async def _until(
         self, keys: Sequence[TaskKey], is_so: Callable[[RunnerStatus], bool], wait_s: float
     ) -> None:
-        """Wait until something is so of all that have not ended, or for so long."""
+        """Wait until something is so of all that run, or for so long."""
         end = monotonic() + wait_s
         while monotonic() < end:
             self._news.clear()
             statuses = [self._runners.status(key) for key in keys]
-            if all(s is None or s.phase == "ended" or is_so(s) for s in statuses):
+            if all(s is None or s.phase != "running" or is_so(s) for s in statuses):
                 return
             with suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN_S):
