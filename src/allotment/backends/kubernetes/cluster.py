@@ -14,6 +14,7 @@ from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import telling
 from allotment.backends.kubernetes.held_images import HeldImages
 from allotment.backends.kubernetes.inventory import Held, Inventory, Keeping
+from allotment.backends.kubernetes.modes import Modes, mode_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.request import SERVICE
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
@@ -44,7 +45,7 @@ class News(msgspec.Struct):
     nodes: set[str] = msgspec.field(default_factory=set[str])
     """Those that are otherwise than before, or are there, or gone."""
     use: set[str] = msgspec.field(default_factory=set[str])
-    """Those of which pods of others use more, or less."""
+    """Those of which pods of others use more, or less, or tasks have devices otherwise."""
 
 
 class Cluster:
@@ -83,6 +84,8 @@ class Cluster:
         """Whether pods of all namespaces are heard of: one that is not there is gone."""
         self._others: dict[str, Others] = {}
         self._by_node: dict[str, set[str]] = {}
+        self.modes = Modes()
+        """How tasks have their devices."""
         own = f"/api/v1/namespaces/{client.namespace}/pods"
         self.wide = Watch(client, "/api/v1/pods", Pod, self._all_pods, self._pod)
         self.narrow = Watch(client, own, Pod, self._take_list, self._pod)
@@ -183,6 +186,8 @@ class Cluster:
         self.news.use |= self._by_node.keys()
         self._by_node.clear()
         self.is_listed = True
+        if self.sees_all:
+            self.news.use.update(self.modes.keep(there))
         for pod in found:
             self._pod(pod, False)
         for pod in gone:
@@ -196,6 +201,7 @@ class Cluster:
                 self.pods.pop(uid, None)
             else:
                 self.pods[uid] = pod
+            self._note_mode(pod, is_gone, is_ours=True)
             self._on_pod(pod, is_gone)
             return
         before = self._others.pop(uid, None)
@@ -207,6 +213,7 @@ class Cluster:
         picked = () if not node or pod.is_over else picked_in(pod.metadata.annotations)
         is_foreign = not self.is_own(pod.metadata.namespace)  # in ours, none is for us
         is_task = is_foreign and self._on_foreign(pod, is_gone)
+        self._note_mode(pod, is_gone or not is_task, is_ours=False)
         if not is_gone and node and (use != NOTHING or picked) and not is_task:
             self._others[uid] = Others(node, use, picked)
             self._by_node.setdefault(node, set()).add(uid)
@@ -214,6 +221,11 @@ class Cluster:
         elif before is None:
             return
         self._on_nodes()
+
+    def _note_mode(self, pod: Pod, is_gone: bool, *, is_ours: bool) -> None:
+        mode = None if is_gone else mode_of(pod, is_ours=is_ours)
+        if changed := self.modes.note(pod.metadata.uid, pod.spec.node_name or "", mode):
+            self.note_use(changed)
 
     # ── devices ─────────────────────────────────────────────────────────────────────────
 

@@ -257,3 +257,11 @@ def others_of(
     counted = ((kind, count),) if count else ()
     others = Others(counted, use.cpu_milli, use.memory, indexes=known)
     return msgspec.structs.replace(others, where=WHERE) if others != NOBODY else NOBODY
+
+
+def all_used(node: Node, others: Others) -> Others:
+    """Return what is not ours to use of a node of whose devices nobody knows which are free."""
+    every = tuple(device.index for device in node.devices)
+    if not every:
+        return others
+    return msgspec.structs.replace(others, devices=(), indexes=every, where=WHERE)

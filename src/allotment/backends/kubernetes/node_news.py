@@ -2,8 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from allotment.backends.kubernetes.cluster import Cluster, News
-from allotment.backends.kubernetes.discover import is_silent, joined, others_of, report_of
+from allotment.backends.kubernetes.discover import (
+    all_used,
+    is_silent,
+    joined,
+    others_of,
+    report_of,
+)
+from allotment.backends.kubernetes.modes import mode_on
 from allotment.backends.kubernetes.objects import KubeNode
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.visible import IsVisible
@@ -13,6 +22,9 @@ from allotment.model.others import Others
 from allotment.model.reports import NodeReport, OthersReport
 from allotment.service.ports import Report
 
+log = structlog.get_logger("allot.kubernetes")
+
+MIXED = "its mode was changed, and tasks have some of them in the way that was before"
 At = tuple[NodeId, str]
 """Id and name of a node: the id of one that left is given again."""
 
@@ -83,15 +95,22 @@ class NodeNews:
             self._tell_others(node, found)
 
     def _tell_others(self, node: Node, found: KubeNode) -> None:
-        cluster = self._cluster
+        cluster, is_visible = self._cluster, self._is_visible(node.name)
+        named = cluster.inventory.on(node.name)
         others = others_of(
             node,
             found,
             cluster.others_on(node.name),
-            cluster.inventory.on(node.name),
+            named,
             cluster.is_of_others,
-            cluster.picked_on(node.name) if self._is_visible(node.name) else None,
+            cluster.picked_on(node.name) if is_visible else None,
         )
+        mode = mode_on(node, is_named=bool(named), is_visible=is_visible)
+        is_mixed = cluster.modes.is_mixed(node.name, mode)
+        if is_mixed:
+            others = all_used(node, others)
         if self._told_others.get((node.id, node.name)) != others:
+            if is_mixed:
+                log.warning("no devices of a node are given out", node=node.name, why=MIXED)
             self._told_others[node.id, node.name] = others
             self._sink(OthersReport(node.id, others))
