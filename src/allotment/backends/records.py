@@ -27,6 +27,7 @@ _ADD = "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?)"
 _READ = "SELECT record FROM tasks WHERE job = ? AND attempt = ? AND task = ?"
 _FORGET = "DELETE FROM tasks WHERE job = ?"
 _JOBS = "SELECT DISTINCT job FROM tasks"
+_ALL = "SELECT record FROM tasks"
 
 
 class TaskRecords(Generic[T]):
@@ -65,6 +66,15 @@ class TaskRecords(Generic[T]):
         except msgspec.DecodeError as error:
             # That it cannot be read does not say that it never was.
             raise BackendError(f"what is known of task {key}: {self._path}: {error}") from error
+
+    def all(self) -> list[T]:
+        """Return what is kept of each task. Raises BackendError."""
+        try:
+            return [
+                msgspec.json.decode(each, type=self._kind) for (each,) in self._ask(_ALL, ())
+            ]
+        except msgspec.DecodeError as error:
+            raise BackendError(f"what is known of tasks: {self._path}: {error}") from error
 
     def _ask(self, sql: str, words: tuple[int, ...]) -> list[tuple[Any, ...]]:
         try:

@@ -59,6 +59,17 @@ def test_namespaces_that_were_used_are_known_after_a_restart_and_no_others(
     assert [again.is_own(each) for each in ("home", "jobs-lab", "x")] == [True, True, False]
 
 
+def test_a_namespace_is_left_to_others_once_no_task_is_there(tmp_path: Path) -> None:
+    file = tmp_path / "namespaces"
+    spaces = Spaces("home", {"": "jobs-{tenant}"}, file)
+    for tenant in ("a", "b", "c"):
+        spaces.enter(tenant)
+    assert spaces.leave(["x"], lambda: pytest.fail("nothing has to be read")) == ()
+    assert spaces.leave(["jobs-a", "jobs-b", "x"], lambda: {"jobs-b", "jobs-c"}) == ["jobs-b"]
+    for each in (spaces, Spaces("home", {}, file)):
+        assert [each.is_own(f"jobs-{tenant}") for tenant in "abc"] == [False, True, True]
+
+
 def test_what_cannot_be_noted_is_not_used(tmp_path: Path) -> None:
     spaces = Spaces("home", {"lab": "jobs-lab"}, tmp_path / "gone" / "namespaces")
     with pytest.raises(BackendError, match="cannot be written"):
@@ -81,6 +92,29 @@ def test_a_task_is_in_the_namespace_of_its_tenant_through_a_restart(world: World
         assert end.exit is not None
         assert end.exit.ok
         assert not world.api.pods
+
+    asyncio.run(story())
+
+
+def test_pods_of_others_are_placed_where_a_tenants_were_once_those_have_ended(
+    world: World,
+) -> None:
+    async def is_ours() -> bool:
+        async with world.service() as backend:
+            found = backend._cluster.is_own("jobs-lab")
+            await backend.observe([KEY])
+            return found
+
+    async def story() -> None:
+        async with world.service() as backend:
+            await backend.launch(LAB)
+        world.setup = {"namespaces": (("jobs-lab", ("lab",)),)}
+        assert await is_ours(), "a task is there"
+        async with world.service() as backend:
+            await backend.observe([KEY])
+            world.api.finish(0, namespace="jobs-lab")
+            await until(world.ends)
+        assert not await is_ours()
 
     asyncio.run(story())
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
 
+import structlog
+
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import cordon
 from allotment.backends.kubernetes.beats import BeatsIn
@@ -53,6 +55,8 @@ FIRST_S = 5.0
 LOOK_EVERY_S = 1.0
 REST = 3.0
 """Times as long as it took to look at nodes others have the time."""
+NOT_YET = "tasks are there of a tenant that had it: start the service anew once they have ended"
+log = structlog.get_logger("allot.kubernetes")
 
 
 class KubernetesBackend:
@@ -109,6 +113,8 @@ class KubernetesBackend:
         namespace = setup.namespace or access.namespace
         self._client = client = Client(access, namespace, self._contact)
         spaces = Spaces(namespace, dict(setup.tenant_namespaces), records.spaces)
+        if stay := spaces.leave([each for each, _ in setup.namespaces], records.spaces_in_use):
+            log.warning("no pods of others are placed in namespaces", names=stay, why=NOT_YET)
         self._cluster = cluster = Cluster(
             client, prefix, self._on_pod, self._news.set, self._on_foreign, self._on_list
         )

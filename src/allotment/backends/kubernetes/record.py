@@ -82,6 +82,10 @@ class Records:
         """The file with the namespaces in which tasks are beside that of the engine."""
         return self._folder / "namespaces"
 
+    def spaces_in_use(self) -> frozenset[str]:
+        """Return the namespaces in which tasks are that have not ended. Raises BackendError."""
+        return frozenset(each.namespace for each in self._kept.all() if each.exit is None)
+
     def folder(self, key: TaskKey) -> Path:
         """Return where the logs of a task are. It may not be there yet."""
         return self._folder / str(key.job) / str(key.attempt) / str(key.index)

@@ -4,7 +4,7 @@ Those that were ever used are kept on disk: pods there are ours if they have our
 other namespace, whoever makes pods could write that on them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from allotment.model.errors import BackendError
@@ -45,10 +45,26 @@ class Spaces:
         if found == self.home:
             return HOME
         if found and found not in self._used:
-            used = sorted({*self._used, found})
-            try:
-                write_whole(self._file, "".join(f"{each}\n" for each in used).encode())
-            except OSError as error:
-                raise BackendError(f"{self._file} cannot be written: {error}") from error
-            self._used.add(found)
+            self._keep({*self._used, found})
         return found
+
+    def leave(
+        self, placed: Collection[str], in_use: Callable[[], Collection[str]]
+    ) -> Collection[str]:
+        """Take no pods any more for ours in namespaces whose pods of others are placed now,
+        unless tasks of ours are there yet. Return those: nothing of others is placed there.
+        Raises BackendError."""
+        both = self._used & set(placed)
+        if not both:
+            return ()
+        stay = both & set(in_use())
+        if both - stay:
+            self._keep(self._used - both | stay)
+        return sorted(stay)
+
+    def _keep(self, used: set[str]) -> None:
+        try:
+            write_whole(self._file, "".join(f"{each}\n" for each in sorted(used)).encode())
+        except OSError as error:
+            raise BackendError(f"{self._file} cannot be written: {error}") from error
+        self._used = used
