@@ -8,8 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from allotment.backends.local.driver.handing import NOTE, Process
+from allotment.backends.local.driver.steps import Wanted
+from allotment.backends.local.runner import procfs
 from tests.support import cuda
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool("cc")]
@@ -47,6 +51,21 @@ async def main():
 asyncio.run(main())
 """
 
+MOVE = """
+import asyncio, json, sys
+from pathlib import Path
+from allotment.backends.local.driver import calling
+async def main():
+    helpers = calling.Helpers()
+    pid, started, wanted = int(sys.argv[2]), int(sys.argv[3]), calling.Wanted(sys.argv[4])
+    try:
+        await helpers.move(calling.Known(pid, started), wanted, 0, Path(sys.argv[1]))
+        print("{}")
+    except calling.DriverTrouble as trouble:
+        print(json.dumps({"trouble": str(trouble)}))
+    await helpers.close()
+asyncio.run(main())
+"""
 LEFT_OFF = """
 import asyncio, json, sys
 from pathlib import Path
@@ -221,6 +240,29 @@ def test_a_copy_that_is_left_off_ends_before_it_is_undone(
     assert found["cancelled"]
     assert list(found["ms"]) == ["restore", "unlock"]
     assert says(program) == "same"
+
+
+def test_who_has_the_number_of_one_that_ended_keeps_its_memory(
+    env: Mapping[str, str], tmp_path: Path, program: subprocess.Popen[str]
+) -> None:
+    """Root's calls never reach another's process, also if it got the number that was noted."""
+    gone = Process(program.pid, procfs.start_time(program.pid) - 1, cuda.UUID, 64 << 20, 0)
+    (tmp_path / NOTE).write_bytes(msgspec.json.encode(gone))
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as job:
+        (found,) = python(env, HAND, str(tmp_path), str(job.pid), "take")
+        job.kill()
+    assert found["trouble"] == "0 of its processes have the device open, and not one"
+    assert is_untouched(env)
+    for wanted in Wanted:
+        (found,) = python(env, MOVE, str(tmp_path), str(gone.pid), str(gone.start_time), wanted)
+        assert found["trouble"] == f"process {gone.pid}: it is gone"
+    assert is_untouched(env)
+
+
+def is_untouched(env: Mapping[str, str]) -> bool:
+    """Whether the only program that has device memory runs, and has it."""
+    (state,) = Path(env["XDG_TEST_CUDA"]).glob("pid_*")
+    return state.read_text().startswith("0 ")
 
 
 def test_of_a_program_without_a_device_nothing_is_taken(

@@ -29,6 +29,14 @@ class DriverTrouble(Exception):
         self.is_lost = is_lost
 
 
+class Known(msgspec.Struct, frozen=True):
+    """A process, known also after its number went to another."""
+
+    pid: int
+    start_time: int
+    """In clock ticks since boot; 0 of none that lives."""
+
+
 class Moved(msgspec.Struct, frozen=True):
     """How long the steps took, in milliseconds; none that were done before."""
 
@@ -61,7 +69,7 @@ class Helpers:
         self._idle.append(helper)
         return version
 
-    async def move(self, pid: int, wanted: Wanted, size: int, turn: Path) -> Moved:
+    async def move(self, process: Known, wanted: Wanted, size: int, turn: Path) -> Moved:
         """Have a process's device memory away or back. Raises DriverTrouble.
 
         `turn` is the folder of what is known of the process: one call at a time.
@@ -69,9 +77,9 @@ class Helpers:
         Asked again, also after a crash of ours, it goes on from wherever the process is.
         """
         try:
-            answer = await self._ask(pid, wanted, turn, deadline_s(size))
+            answer = await self._ask(process, wanted, turn, deadline_s(size))
         except TimeoutError:
-            answer = await self._asked_again(pid, wanted, turn)
+            answer = await self._asked_again(process, wanted, turn)
         if answer.error or not is_reached(State(answer.state), wanted):
             is_lost = answer.state == State.FAILED or (
                 wanted is Wanted.BACK and answer.state != State.CHECKPOINTED
@@ -79,18 +87,23 @@ class Helpers:
             raise DriverTrouble(answer.error or "the driver does not say", is_lost=is_lost)
         return Moved(answer.ms)
 
-    async def _asked_again(self, pid: int, wanted: Wanted, turn: Path) -> Answer:
+    async def _asked_again(self, process: Known, wanted: Wanted, turn: Path) -> Answer:
         """Hear, after a call that hung, whether it was done after all."""
         try:
-            return await self._ask(pid, wanted, turn, ASK_S)
+            return await self._ask(process, wanted, turn, ASK_S)
         except TimeoutError:
             return Answer(int(State.FAILED), "the driver does not answer")
 
-    async def _ask(self, pid: int, wanted: Wanted, turn: Path, within_s: float) -> Answer:
+    async def _ask(self, process: Known, wanted: Wanted, turn: Path, within_s: float) -> Answer:
         helper = self._idle.pop() if self._idle else (await self._started())[0]
         assert helper.stdin is not None
-        where = str(turn.absolute())
-        asked = {"pid": pid, "wanted": wanted.value, "lock_ms": LOCK_MS, "turn": where}
+        asked = {
+            "pid": process.pid,
+            "started": process.start_time,
+            "wanted": wanted.value,
+            "lock_ms": LOCK_MS,
+            "turn": str(turn.absolute()),
+        }
         try:
             helper.stdin.write(json.dumps(asked).encode() + b"\n")
             answer = await _line_of(helper, within_s)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from allotment.backends.local.device_watch import nvml
-from allotment.backends.local.driver.calling import DriverTrouble, Helpers
+from allotment.backends.local.driver.calling import DriverTrouble, Helpers, Known
 from allotment.backends.local.driver.holders import holders
 from allotment.backends.local.driver.host_room import room_of
 from allotment.backends.local.driver.memory import Memory, is_gone, memory_of
@@ -27,11 +27,9 @@ GONE_S, LOOK_S = 10.0, 0.02
 """For how long NVML may go on to show memory that the driver says is away."""
 
 
-class Process(msgspec.Struct, frozen=True):
+class Process(Known, frozen=True):
     """A process that had memory of a device: how it is known again, and what it had."""
 
-    pid: int
-    start_time: int
     uuid: str
     size: int
     base: int
@@ -58,7 +56,7 @@ class Handing:
         Raises DriverTrouble, with the process as it was unless it is lost.
         """
         noted = await asyncio.to_thread(_to_take, folder, root, uuid, files)
-        moved = await self.helpers.move(noted.pid, Wanted.AWAY, noted.size, folder)
+        moved = await self.helpers.move(noted, Wanted.AWAY, noted.size, folder)
         began = time.monotonic()
         await _when_gone(noted)
         took = {**moved.ms, "seen_gone": round(1000 * (time.monotonic() - began), 1)}
@@ -71,7 +69,7 @@ class Handing:
             return {}
         if procfs.start_time(noted.pid) != noted.start_time:
             raise DriverTrouble("the process whose memory was away is gone", is_lost=True)
-        moved = await self.helpers.move(noted.pid, Wanted.BACK, noted.size, folder)
+        moved = await self.helpers.move(noted, Wanted.BACK, noted.size, folder)
         with contextlib.suppress(OSError):
             (folder / NOTE).unlink()
         return moved.ms
@@ -92,14 +90,20 @@ def note_in(folder: Path) -> Process | None:
 def _to_take(folder: Path, root: int, uuid: str, files: Sequence[str]) -> Process:
     """Find whose memory to take, and note it. Raises DriverTrouble where that is not just one.
 
-    Nobody has the device open whose memory is away: then it is who was noted.
+    Nobody has the device open whose memory is away: then it is the process that was noted.
+    Not once that is gone: another user's may have its number.
     """
     pids, noted = holders(root, files), note_in(folder)
+    if noted is not None and procfs.start_time(noted.pid) != noted.start_time:
+        (folder / NOTE).unlink(missing_ok=True)
+        noted = None
     if noted is not None and not pids:
         return noted
     if len(pids) != 1:
         raise DriverTrouble(f"{len(pids)} of its processes have the device open, and not one")
     found = _measured(pids[0], uuid)
+    if holders(root, files) != pids:  # When it was measured, its number was perhaps another's.
+        raise DriverTrouble("its processes come and go")
     room = room_of(found.pid)
     if room < found.size:
         raise DriverTrouble(

@@ -1,7 +1,9 @@
 """A process that calls the driver for the service, a line of JSON for each order:
 
-    {"pid": 7, "wanted": "away", "lock_ms": 5000, "turn": "/…/tasks/7"}
+    {"pid": 7, "started": 4711, "wanted": "away", "lock_ms": 5000, "turn": "/…/tasks/7"}
 
+`started` is when the process started, in clock ticks since boot. Another's process may get its
+number once it is gone: that is looked at before each call, as the calls are made by root.
 `turn` is a folder that is locked meanwhile: one helper at a time deals with a process, also
 where the service was killed and its helper is not done yet.
 
@@ -30,6 +32,7 @@ from allotment.backends.local.driver.steps import (
     is_reached,
     next_step,
 )
+from allotment.backends.local.runner import procfs
 
 LOOK_S: Final = 0.02
 MOST_STEPS: Final = 8
@@ -51,51 +54,72 @@ def main() -> None:
         turn = os.open(asked["turn"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            wanted = Wanted(asked["wanted"])
-            _say(move(library, int(asked["pid"]), wanted, int(asked["lock_ms"])))
+            which = Subject(library, int(asked["pid"]), int(asked["started"]))
+            _say(move(which, Wanted(asked["wanted"]), int(asked["lock_ms"])))
         finally:
             os.close(turn)
 
 
-def move(library: LibCuda, pid: int, wanted: Wanted, lock_ms: int) -> Answer:
+class Subject:
+    """A process that is dealt with as long as it is the one that was meant."""
+
+    def __init__(self, library: LibCuda, pid: int, started: int) -> None:
+        self._library, self._pid, self._started = library, pid, started
+
+    def state(self) -> State:
+        """Return how far it is. Raises DriverError."""
+        self._check()
+        return self._library.state(self._pid)
+
+    def do(self, step: Step, lock_ms: int) -> None:
+        """Carry out one step. Raises DriverError."""
+        self._check()
+        self._library.do(step, self._pid, lock_ms)
+
+    def _check(self) -> None:
+        if procfs.start_time(self._pid) != self._started:
+            raise DriverError(f"process {self._pid}", "it is gone")
+
+
+def move(process: Subject, wanted: Wanted, lock_ms: int) -> Answer:
     """Have the device memory of a process where it is wanted, from wherever it is now."""
     took: dict[str, float] = {}
     state, trouble = -1, ""
     try:
-        state = library.state(pid)
+        state = process.state()
         for _ in range(MOST_STEPS):
             step = next_step(state, wanted)
             if step is None:
                 break
             began = time.monotonic()
             if step is Step.WAIT:
-                state = _awaited(library, pid)
+                state = _awaited(process)
             else:
-                library.do(step, pid, lock_ms)
-                state = library.state(pid)
+                process.do(step, lock_ms)
+                state = process.state()
             took[step] = round(1000 * (time.monotonic() - began), 1)
     except DriverError as error:
         trouble = str(error)
-        state = _undone(library, pid, wanted)
+        state = _undone(process, wanted)
     if not trouble and not is_reached(State(state), wanted):
         trouble = f"the driver left it {State(state).name.lower()}"
     return {"state": int(state), "error": trouble, "ms": took}
 
 
-def _awaited(library: LibCuda, pid: int) -> State:
+def _awaited(process: Subject) -> State:
     """Wait for what somebody began who is gone; our caller's deadline bounds it."""
-    while (state := library.state(pid)) in UNDER_WAY:
+    while (state := process.state()) in UNDER_WAY:
         time.sleep(LOOK_S)
     return state
 
 
-def _undone(library: LibCuda, pid: int, wanted: Wanted) -> int:
+def _undone(process: Subject, wanted: Wanted) -> int:
     """Let a process go on that is locked and cannot be copied; return its state, -1 if none."""
     try:
-        state = library.state(pid)
+        state = process.state()
         if state is State.LOCKED and wanted is Wanted.AWAY:
-            library.do(Step.UNLOCK, pid, 0)
-            state = library.state(pid)
+            process.do(Step.UNLOCK, 0)
+            state = process.state()
     except DriverError:
         return -1
     return state

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from allotment.backends.local.device_watch import nvml
-from allotment.backends.local.driver.calling import DriverTrouble, Helpers
+from allotment.backends.local.driver.calling import DriverTrouble, Helpers, Known
 from allotment.backends.local.driver.memory import is_gone, memory_of
 from allotment.backends.local.driver.steps import Wanted
 from allotment.backends.local.runner import procfs
@@ -127,16 +127,17 @@ async def _try(blank: SelfTest, helpers: Helpers, folder: Path) -> SelfTest:
     program = await _started(blank.device, size)
     try:
         await _hear(program, "ready")
+        tested = Known(program.pid, procfs.start_time(program.pid))
         before = await asyncio.to_thread(memory_of, blank.device)
         had = before.of.get(program.pid, 0)
         if had < size:
             raise DriverTrouble("NVML does not show what the test's program has of the device")
         began = time.monotonic()
-        await helpers.move(program.pid, Wanted.AWAY, had, folder)
+        await helpers.move(tested, Wanted.AWAY, had, folder)
         away_ms = round(1000 * (time.monotonic() - began), 1)
         await _until_gone(blank.device, program.pid, had, before.base)
         began = time.monotonic()
-        await helpers.move(program.pid, Wanted.BACK, had, folder)
+        await helpers.move(tested, Wanted.BACK, had, folder)
         back_ms = round(1000 * (time.monotonic() - began), 1)
         assert program.stdin is not None
         program.stdin.write(b"\n")
