@@ -60,6 +60,7 @@ class RunnerStatus(msgspec.Struct, frozen=True):
 
     phase: str
     pid: Pid = 0
+    supervisor_pid: Pid = 0
     phases: Annotated[tuple[Span, ...], Meta(max_length=64)] = ()
     exit_code: Code | None = None
     signal: Code | None = None

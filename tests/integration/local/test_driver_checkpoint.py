@@ -259,6 +259,31 @@ def test_who_has_the_number_of_one_that_ended_keeps_its_memory(
     assert is_untouched(env)
 
 
+COUNT = """
+import json, subprocess, sys
+from pathlib import Path
+from allotment.backends.local.device_memory import ByNvml
+from allotment.backends.local.ways import Here
+from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
+key = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
+task = Here(key, int(sys.argv[1]), int(sys.argv[2]), (0,), Path())
+(held,) = ByNvml(lambda: {"GPU-of-a-test": ("node", 0)}).of([task])[key]
+print(json.dumps({"own": held.own}))
+"""
+
+
+def test_memory_of_what_left_the_main_process_counts_as_the_task_s(
+    env: Mapping[str, str], program: subprocess.Popen[str]
+) -> None:
+    """An orphan of a task comes below its supervisor: here it is this process's child."""
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as main:
+        (alone,) = python(env, COUNT, str(main.pid), str(main.pid))
+        (found,) = python(env, COUNT, str(main.pid), str(os.getpid()))
+        main.kill()
+    assert program.poll() is None
+    assert (alone["own"], found["own"]) == (0, 64 + 300)
+
+
 def is_untouched(env: Mapping[str, str]) -> bool:
     """Whether the only program that has device memory runs, and has it."""
     (state,) = Path(env["XDG_TEST_CUDA"]).glob("pid_*")

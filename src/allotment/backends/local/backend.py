@@ -347,7 +347,8 @@ class LocalBackend:
         if status is None or status.phase != "running" or not status.pid:
             return None
         devices = indexes_in(status.pause.devices) if status.pause is not None else ()
-        return Here(key, status.pid, devices, self._folder(key))
+        supervisor = status.supervisor_pid or status.pid
+        return Here(key, status.pid, supervisor, devices, self._folder(key))
 
     def status(self, key: TaskKey) -> RunnerStatus | None:
         return _status_in(self._folder(key) / layout.STATUS)

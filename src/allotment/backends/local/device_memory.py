@@ -1,7 +1,8 @@
 """What memory of its devices each task holds now, by the driver's own count."""
 
+import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -55,9 +56,12 @@ class ByNvml:
         looks = _looks(self._locate()) if tasks else {}
         if not all(index in looks for task in tasks for index in task.devices):
             return {}
-        below = _families([task.pid for task in tasks])
+        below = _families([task.supervisor for task in tasks])
         return {
-            task.key: tuple(_held(looks[index], below[task.pid]) for index in task.devices)
+            task.key: tuple(
+                _held(looks[index], {*below[task.supervisor], *_inside(task, looks[index])})
+                for index in task.devices
+            )
             for task in tasks
             if task.devices
         }
@@ -67,10 +71,26 @@ Look = tuple[Mapping[int, int], int]
 """Bytes of one device by process, and in all."""
 
 
-def _held(look: Look, members: Sequence[int]) -> Held:
+def _held(look: Look, members: Collection[int]) -> Held:
     by_pid, used = look
     own = sum(by_pid.get(pid, 0) for pid in members)
     return Held(-(-own // MIB), -(-used // MIB))
+
+
+def _inside(task: Here, look: Look) -> set[int]:
+    """Return who has memory in the namespace of a task: `allot exec` is not below it."""
+    by_pid, _ = look
+    inside = _namespace(task.pid)
+    is_own = inside in ("", _namespace("self"))
+    return set() if is_own else {pid for pid in by_pid if _namespace(pid) == inside}
+
+
+def _namespace(pid: int | str) -> str:
+    """Return the PID namespace of a process; '' of none that lives."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")  # noqa: PTH115 - as procfs
+    except OSError:
+        return ""
 
 
 def _looks(known: Known) -> dict[int, Look]:

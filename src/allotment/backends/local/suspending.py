@@ -26,7 +26,8 @@ from allotment.model.suspension import Grade, Suspension
 ANSWER_S = 5.0
 """So long may a supervisor take to answer, on a busy machine."""
 STAND_S, MOST_STAND_S = 5.0, 60.0
-"""What ranks may take to stop, beside three times what their steps take; and at most."""
+"""What ranks may take to stop, beside three times what their steps take; and at most, over all
+tries."""
 FREE_S = 60.0
 """What a job may take to give its memory back: 60 GB at 1 GB/s."""
 AHEAD_NS = 100_000_000
@@ -119,13 +120,19 @@ class Suspending:
         for task in tasks:
             was = begun[task.key]
             kept = kept_of(was.before, after.get(task.key, ()))
+            if not self._is_frozen(task):
+                kept = ()  # It may still take some again.
             _write(task.folder / SUSPENDED, Suspension(no, was.grade, kept))
 
     # ── its parts ───────────────────────────────────────────────────────────────────────
 
     def _is_done(self, task: Here, no: int) -> bool:
-        how, status = suspension_in(task.folder), self._runners.status(task.key)
-        return how is not None and how.no == no and status is not None and status.frozen
+        how = suspension_in(task.folder)
+        return how is not None and how.no == no and self._is_frozen(task)
+
+    def _is_frozen(self, task: Here) -> bool:
+        status = self._runners.status(task.key)
+        return status is not None and status.frozen
 
     def _is_left(self, task: Here, begun: Begun) -> bool:
         """Whether a task still has its memory, and is not frozen with it."""
@@ -146,11 +153,13 @@ class Suspending:
 
     async def _stand(self, keys: Sequence[TaskKey], said: Mapping[TaskKey, PauseSaid]) -> bool:
         """Let all ranks stop after one step; False where they do not, or are not all here."""
+        end = monotonic() + MOST_STAND_S
         for tries in range(TRIES):
             if not _all_here(said, keys) or not _is_worth_it(said):
                 return False
             after, wait_s = _meeting(said, AHEAD_NS << tries)
             number = next(_numbers)
+            wait_s = min(wait_s, end - monotonic())
             said = await self._ask(keys, f"stand {number} {after}", number, wait_s)
             states = {each.state for each in said.values()}
             if len(said) == len(keys) and states <= STANDING:

@@ -19,6 +19,8 @@ class Here(msgspec.Struct, frozen=True):
     key: TaskKey
     pid: int
     """Its main process, as this machine counts."""
+    supervisor: int
+    """What its processes are below, also those that lost their parents."""
     devices: tuple[int, ...]
     """Devices by index, as far as its supervisor told of them."""
     folder: Path

@@ -128,7 +128,7 @@ class ByDriver:
         if why_not := await asyncio.to_thread(why_not_whole, uuid):
             raise DriverTrouble(why_not)
         files = self._files[device][:1]
-        return await self._handing.take(task.folder, task.pid, uuid, files)
+        return await self._handing.take(task.folder, task.supervisor, uuid, files)
 
 
 async def has_room(folder: Path) -> bool:

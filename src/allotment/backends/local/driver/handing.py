@@ -52,7 +52,7 @@ class Handing:
     async def take(self, folder: Path, root: int, uuid: str, files: Sequence[str]) -> Taken:
         """Take the memory of the one process of a task that uses its one device.
 
-        `root` is the task's first process, `files` the device files of that device alone.
+        All its processes are at or below `root`; `files` are those of that device alone.
         Raises DriverTrouble, with the process as it was unless it is lost.
         """
         noted = await asyncio.to_thread(_to_take, folder, root, uuid, files)
