@@ -135,6 +135,60 @@ def behind_a_gate(
         gate.close()
 
 
+def test_a_whole_checkpoint_that_the_service_does_not_know_is_never_deleted(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    """As after its books were restored from a backup: then it is the newest one."""
+    home, name = service.home("ann"), "restored"
+    wait = wait_for_file(f"{home}/forgotten")
+    create(service, rclone.endpoint, name)
+    script = f"echo 1 >a; report a 1; {wait}; for n in 2 3 4; do echo $n >a$n; report a$n $n; "
+    script += f"{wait_for_file(f'{home}/kept$n')}; done"
+    job = training(service, name, script)
+    wait_kept(service, job, f"ann/{name}@1")
+    [first] = kept_in(rclone, name)
+    as_user(service, "ann", "rm", f"{name}@1")
+    Path(home, "forgotten").touch()
+    for n in (2, 3, 4):
+        wait_kept(service, job, f"ann/{name}@{n}")
+        Path(home, f"kept{n}").touch()
+    service.wait_for(job, "succeeded")
+    assert sorted(path.name for path in first.iterdir()) == sorted([LIST, "a"])
+    found = kept_in(rclone, name)
+    assert {each.name for folder in found for each in folder.iterdir()} == {
+        LIST, "a", "a3", "a4"
+    }  # fmt: skip
+
+
+def test_old_ones_that_cannot_be_deleted_stay_versions_and_go_with_the_next(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    home, name = service.home("ann"), "kept-away"
+    create(service, rclone.endpoint, name)
+    script = "for n in 1 2 3 4; do echo $n >a$n; report a$n $n; "
+    job = training(service, name, script + f"{wait_for_file(f'{home}/away$n')}; done")
+    for n in (1, 2):
+        wait_kept(service, job, f"ann/{name}@{n}")
+        Path(home, f"away{n}").touch()
+        if n == 1:
+            [first] = kept_in(rclone, name)
+            subprocess.run(["mount", "--bind", "-o", "ro", first, first], check=True)
+    try:
+        wait_kept(service, job, f"ann/{name}@3")
+        assert "@1 " in as_user(service, "ann", "show", name)
+    finally:
+        subprocess.run(["umount", "-l", first], check=True)
+    Path(home, "away3").touch()
+    wait_kept(service, job, f"ann/{name}@4")
+    Path(home, "away4").touch()
+    service.wait_for(job, "succeeded")
+    shown = as_user(service, "ann", "show", name)
+    assert "@3 " in shown
+    assert "@1 " not in shown
+    assert "@2 " not in shown
+    assert first not in kept_in(rclone, name)
+
+
 def test_what_a_killed_service_was_putting_is_never_seen_and_goes(
     service: WithUsers, rclone: Rclone
 ) -> None:

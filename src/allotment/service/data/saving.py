@@ -174,17 +174,19 @@ class Saving:
         except (Rejected, StoreTrouble, Stopped, BackendError, OSError) as error:
             # Else it may be a version all the same.
             if not isinstance(error, Rejected) or error.code is not Code.UNCERTAIN:
-                await store.leave(dataset, job.id, job.owner)
+                await store.leave(dataset, job.id, job.owner, failed=fresh)
             raise
 
     async def _leave_newest(self, dataset: Dataset, job: JobRecord, keep: int) -> None:
         """Remove all but a job's newest checkpoints; one that jobs use goes another time."""
         now = self._state.datasets.get((dataset.tenant, dataset.name), dataset)
-        for each in now.checkpoints_of(job.id)[:-keep]:
+        old = now.checkpoints_of(job.id)[:-keep]
+        if now.kind is DataKind.OBJECTS:
+            # Their objects first: a version whose objects cannot go is seen, and tried again.
+            old = await self._datasets.in_stores.leave(now, job.id, job.owner, old)
+        for each in old:
             with contextlib.suppress(Rejected):
                 await self._datasets.remove_from(now, each.number, SYSTEM)
-        if now.kind is DataKind.OBJECTS:
-            await self._datasets.in_stores.leave(now, job.id, job.owner)
 
     async def _put(self, job: JobRecord, name: str, account: Account) -> str:
         data = await self._taken(job, name, account, self._folder(job))

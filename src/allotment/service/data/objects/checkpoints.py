@@ -1,11 +1,13 @@
 """Checkpoints in object stores: each below a name of its own, the list of its files last.
 
 What lies below such a name without that list is no checkpoint, so what a service that was
-killed had put is never seen. The next one of the same job takes it away, and old ones.
+killed had put is never seen, and the next one of the same job takes it away. Of whole ones go
+those alone that are named: a service whose books come from a backup does not know them all.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -73,20 +75,35 @@ class StoreCheckpoints:
         whole = Seen(listing, digest_of(files_of(listing)))
         return await self._objects.noted(dataset, whole, actor, of)
 
-    async def leave(self, dataset: Dataset, job: JobId, owner: Actor) -> None:
-        """Remove the objects of a job's checkpoints that no version has, and no job uses.
+    async def leave(
+        self,
+        dataset: Dataset,
+        job: JobId,
+        owner: Actor,
+        old: Sequence[DataVersion] = (),
+        failed: str = "",
+    ) -> list[DataVersion]:
+        """Remove the objects of old checkpoints of a job, and parts that were cut off.
 
-        Those of which a part was put as well. What cannot go now goes another time.
+        `failed` is the folder of one that became no version. Returns the old versions that
+        need nothing of the store any more; those that jobs use, or that cannot go now, go
+        another time.
         """
         dataset = self._state.datasets.get((dataset.tenant, dataset.name), dataset)
-        kept = {each.digest for each in dataset.checkpoints_of(job)} | self._used(dataset)
+        used = self._used(dataset)
+        gone = [each for each in old if each.digest not in used]
+        digests = {each.digest for each in gone}
+        needed = used | {each.digest for each in dataset.checkpoints_of(job)} - digests
         try:
             bucket = await self._objects.writer(dataset, lambda: True)
-            needed = partial(self._folders, dataset, kept)
-            work = partial(_cleared, bucket, _below(dataset, name_of(job, dataset.id)), needed)
+            start = _below(dataset, name_of(job, dataset.id))
+            folders = partial(self._named, dataset, digests, needed, failed)
+            work = partial(clear, bucket, start, folders)
             await self._threads.run(owner.user, work, DELETING_S)
-        except (StoreTrouble, Stopped, BackendError, OSError, TimeoutError) as error:
+        except (StoreTrouble, Stopped, BackendError, OSError) as error:
             log.warning("old checkpoints stay", job=job, dataset=dataset.full, why=str(error))
+            return []
+        return gone
 
     def _used(self, dataset: Dataset) -> set[str]:
         """Return the digests of what jobs use of a dataset that have not ended: O(jobs)."""
@@ -98,16 +115,24 @@ class StoreCheckpoints:
             if (use.tenant, use.name) == (dataset.tenant, dataset.name)
         }
 
-    def _folders(self, dataset: Dataset, digests: set[str]) -> set[str]:
-        """Return the folders at the top of some versions."""
-        found: set[str] = set()
-        for digest in digests:
-            try:
-                files = self._objects.cache.manifest(dataset.id, digest).files
-            except FileNotFoundError:
-                continue
-            found |= {each.path.partition("/")[0] for each in files}
-        return found
+    def _named(
+        self, dataset: Dataset, gone: set[str], needed: set[str], failed: str
+    ) -> tuple[set[str], set[str]]:
+        """Return the folders that are to go, and those that are to stay.
+
+        Raises FileNotFoundError where nobody knows what has to stay.
+        """
+        stay = {name for digest in needed for name in self._folders(dataset, digest)}
+        go = {failed} if failed else set[str]()
+        for digest in gone:
+            with contextlib.suppress(FileNotFoundError):  # Nobody knows which they were.
+                go |= self._folders(dataset, digest)
+        return go - stay, stay
+
+    def _folders(self, dataset: Dataset, digest: str) -> set[str]:
+        """Return the folders at the top of a version. Raises FileNotFoundError."""
+        files = self._objects.cache.manifest(dataset.id, digest).files
+        return {each.path.partition("/")[0] for each in files}
 
 
 def name_of(job: JobId, dataset: str) -> str:
@@ -134,17 +159,24 @@ def _tried(bucket: Bucket, key: str) -> None:
         bucket.close()
 
 
-def _cleared(bucket: Bucket, start: str, needed: Callable[[], set[str]]) -> None:
-    """Remove the objects whose names begin so, but for needed folders. Raises StoreTrouble.
+def clear(bucket: Bucket, start: str, folders: Callable[[], tuple[set[str], set[str]]]) -> None:
+    """Remove folders that begin with `start`: those that are to go, or that have no list.
 
-    The list of a folder goes first: without it the rest is no checkpoint.
+    Of the latter none that is to stay. The list of a folder goes first: without it the rest is
+    no checkpoint. Raises StoreTrouble, Stopped and FileNotFoundError.
     """
     above = start.rpartition("/")[0]
     skip = len(above) + 1 if above else 0
     try:
-        found = bucket.starting_with(start)
-        stay = needed()
-        gone = [key for key in found if key[skip:].partition("/")[0] not in stay]
+        go, stay = folders()
+        found = [key for key in bucket.starting_with(start) if _is_plain(key[skip:])]
+        whole = {key[skip:].partition("/")[0] for key in found if key.endswith(f"/{COMPLETE}")}
+        gone = [
+            key
+            for key in found
+            for folder in (key[skip:].partition("/")[0],)
+            if folder in go or folder not in whole | stay
+        ]
         for key in sorted(gone, key=lambda key: not key.endswith(f"/{COMPLETE}")):
             bucket.remove(key)
     except StoreTrouble as trouble:
@@ -152,3 +184,8 @@ def _cleared(bucket: Bucket, start: str, needed: Callable[[], set[str]]) -> None
             raise
     finally:
         bucket.close()
+
+
+def _is_plain(path: str) -> bool:
+    """Whether a path leads nowhere else, should a store follow dots: others may put objects."""
+    return {"", ".", ".."}.isdisjoint(path.split("/"))
