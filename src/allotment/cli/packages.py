@@ -53,7 +53,8 @@ def _text(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = (getattr(error, "strerror", "") or "it is no text").lower()
         raise Failed(
-            f"The requirements in {file} cannot be read: {why}.", "Name a text file."
+            f"The requirements in {file} cannot be read: {why}.",
+            "Name a file of requirements, one a line (`framework==7`), or pyproject.toml.",
         ) from error
 
 

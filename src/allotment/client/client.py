@@ -504,14 +504,22 @@ class Client:
         return self._get("/v1/environments", list[EnvironmentRow])
 
     def build_environment(
-        self, requirements: Sequence[str], python: str = "", image: str = ""
+        self,
+        requirements: Sequence[str],
+        python: str = "",
+        image: str = "",
+        tell: Callable[[EnvironmentRow], None] = lambda _: None,
     ) -> EnvironmentRow:
-        """Build an environment ahead, with `image` for its Python; return when it is there."""
+        """Build an environment ahead, with `image` for its Python; return when it is there.
+
+        `tell` hears of one that is not yet, every ten seconds.
+        """
         wish = {"python": python, "requirements": list(requirements), "image": image}
         while True:
             found = self._send("/v1/environments:build", wish, EnvironmentRow)
             if found.bytes:
                 return found
+            tell(found)
 
     def remove_environment(self, key: str) -> None:
         """Remove an environment that no job needs. For the administrator."""

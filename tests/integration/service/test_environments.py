@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from allotment.service.environments.uv import program
-from tests.support.cluster import until
+from tests.support.cluster import ALLOT, until
 from tests.support.package_index import Index, a_package_index
 from tests.support.registry import CONFIG, USERS, Job, WithUsers, a_service
 
@@ -346,6 +346,23 @@ def test_an_index_that_is_away_is_the_platforms_matter(
     status, answer = ask(service, "ann", "true", "framework")
     assert (status, answer["code"]) == (503, "unavailable"), answer
     assert "secret" not in json.dumps(answer)
+
+
+def test_a_build_that_takes_long_says_that_it_goes_on(
+    service: WithUsers, index: Index, reachable: Path
+) -> None:
+    file = reachable / "requirements.txt"
+    file.write_text("framework==2.0\n")
+    index.go.clear()
+    words = [*ALLOT, "env", "build", str(file)]
+    env = {**os.environ, "ALLOT_STATE": str(service.state)}
+    with subprocess.Popen(words, env=env, stderr=subprocess.PIPE, text=True) as build:
+        assert build.stderr is not None
+        first = build.stderr.readline()
+        index.go.set()
+        assert first.startswith("building "), first
+        assert ": 1 package, " in first
+        assert build.stderr.read().splitlines()[-1].endswith(" is here: 1 package")
 
 
 def test_by_the_command_line(service: WithUsers, reachable: Path) -> None:

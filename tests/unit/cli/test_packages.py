@@ -13,6 +13,13 @@ def test_a_requirements_file_is_read_here(tmp_path: Path) -> None:
     assert read_packages(tmp_path / "r.txt", "3.11") == ("3.11", ("six",))
 
 
+def test_a_requirement_in_place_of_a_file_is_told_what_to_write() -> None:
+    with pytest.raises(Failed) as refusal:
+        read_packages(Path("framework==7"))
+    assert "no such file" in str(refusal.value)
+    assert "one a line (`framework==7`)" in refusal.value.hint
+
+
 @pytest.mark.parametrize("python", ["{}/evil", ">=3.9", "evil"])
 def test_a_project_without_a_lock_is_told_so_and_runs_nothing(
     tmp_path: Path, python: str
