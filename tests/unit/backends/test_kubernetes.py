@@ -342,6 +342,16 @@ OTHERS_DOING = {
 }  # fmt: skip
 
 
+def test_a_pod_that_was_deleted_is_told_so_though_its_container_is_gone() -> None:
+    """A busy kubelet may tell that a pod failed and no more."""
+    failed = a_pod(phase="Failed")
+    gone = replace(failed, metadata=replace(failed.metadata, deletion_timestamp="t"))
+    found = report(KEY, gone, Told(), a_node())
+    assert found is not None
+    assert found.exit is not None
+    assert "its pod was deleted in Kubernetes" in found.exit.platform_error
+
+
 @pytest.mark.parametrize("pod", OTHERS_DOING.values(), ids=OTHERS_DOING)
 def test_what_others_did_is_not_the_jobs_fault(pod: Pod) -> None:
     found = report(KEY, pod, Told(), a_node())

@@ -609,3 +609,26 @@ def test_only_what_waits_is_held_and_only_what_is_held_is_released(world: World)
     assert [type(record.event) for record in world.do(c.HoldJob(waits))] == [e.JobHeld]
     assert world.do(c.HoldJob(waits)) == []
     assert [type(record.event) for record in world.do(c.ReleaseJob(waits))] == [e.JobReleased]
+
+
+@pytest.mark.parametrize(
+    ("ready", "phase", "names"),
+    [
+        (0, "launch", "main.0, main.1"),
+        (1, "barrier", "main.1"),
+        (2, "launch", "main.0, main.1"),
+    ],
+)
+def test_a_gang_that_does_not_come_up_in_time_is_told_where_it_stood(
+    world: World, ready: int, phase: str, names: str
+) -> None:
+    job = world.submit(a_job().tasks(2).gpus(1))
+    world.cycle()
+    for key in world.job(job).task_keys()[:ready]:
+        world.tell(TaskReport(key, Seen.READY))
+    limits = world.state.config.limits
+    world.wait(limits.phase_ms + limits.barrier_ms)
+    told = [each.event for each in world.log if isinstance(each.event, e.StopRequested)]
+    assert told[-1].diagnosis is not None
+    cause = told[-1].diagnosis.cause
+    assert f"(phase {phase}); still not running: {names}." in cause

@@ -2,9 +2,9 @@
 
 import pytest
 
-from allotment.explain.budgets import renewal, show_gpu_hours, show_utc
+from allotment.explain.budgets import renewal, show_gpu_hours, show_utc, why_used_up
 from allotment.model.budget import FOREVER, GPU_HOUR, Account, Budget, Every
-from allotment.model.quantity import DAY, HOUR, MINUTE, Instant, WallTime
+from allotment.model.quantity import DAY, HOUR, MINUTE, NOTHING, Instant, WallTime
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,9 @@ def test_a_budget_is_renewed_ends_or_stays_as_it_is(every: Every, end: int, word
     budget = Budget(every, hard=GPU_HOUR, end=WallTime(end))
     account = Account("vision", budget)
     assert renewal(account, Instant(HOUR)) == words
+
+
+@pytest.mark.parametrize(("end", "until"), [(FOREVER, None), (3 * DAY, 3 * DAY)])
+def test_a_used_up_budget_names_its_end_if_it_has_one(end: int, until: int | None) -> None:
+    account = Account("vision", Budget(Every.NEVER, hard=GPU_HOUR, end=WallTime(end)))
+    assert why_used_up(account, NOTHING, Instant(HOUR)).until == until

@@ -126,7 +126,7 @@ def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
     ended = _state(pod).terminated
     if ended is not None and ended.exit_code == 0 and pod.status.reason == "":
         return Exit(code=0)
-    if why := _not_its_fault(pod, told, node, ended):
+    if why := _not_its_fault(pod, told, node):
         return Exit(code=ended.exit_code if ended else None, lost=True, platform_error=why)
     if ended is None and told.is_stopped:
         return Exit(signal=SIGTERM)
@@ -142,9 +142,7 @@ def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
     return Exit(code=ended.exit_code) if not ended.signal else Exit(signal=ended.signal)
 
 
-def _not_its_fault(
-    pod: Pod, told: Told, node: KubeNode | None, ended: Terminated | None
-) -> str:
+def _not_its_fault(pod: Pod, told: Told, node: KubeNode | None) -> str:
     """Return what was done to a pod by others than its user and ourselves; '' for nothing."""
     disrupted = _condition(pod, "DisruptionTarget")
     boot = node.status.node_info.boot_id if node is not None else ""
@@ -155,7 +153,7 @@ def _not_its_fault(
         return f"its node refused or ended it ({pod.status.reason}{more})"
     if disrupted is not None and not told.is_stopped:
         return f"Kubernetes ended its pod: {disrupted.message or disrupted.reason}"
-    if pod.metadata.deletion_timestamp and not told.is_stopped and ended is not None:
+    if pod.metadata.deletion_timestamp and not told.is_stopped:
         return (
             "its pod was deleted in Kubernetes (kubectl delete, or a drain), not by Allotment"
         )

@@ -7,6 +7,7 @@ those alone that are named: a service whose books come from a backup does not kn
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -40,6 +41,8 @@ class StoreCheckpoints:
         self._state = state
         self._objects = objects
         self._threads = Threads("checkpoints", each=2, total=4)
+        # Apart from those that delete: slow stores must not hold up submissions of others.
+        self._tries = Threads("stores tried", each=2, total=8)
 
     async def check(self, dataset: Dataset, actor: Actor) -> None:
         """Try whether objects can be put and removed. Raises Rejected.
@@ -47,9 +50,9 @@ class StoreCheckpoints:
         Else that would be told when the first checkpoint is there, or never.
         """
         try:
-            bucket = await self._objects.writer(dataset, lambda: True)
+            bucket = await self._objects.writer(dataset, for_seconds(2 * LISTING_S))
             key = _below(dataset, f"{_PROBE}{os.urandom(8).hex()}")
-            await self._threads.run(actor.user, partial(_tried, bucket, key), 2 * LISTING_S)
+            await self._tries.run(actor.user, partial(_tried, bucket, key), 2 * LISTING_S)
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
         except (BackendError, TimeoutError) as error:
@@ -95,7 +98,7 @@ class StoreCheckpoints:
         digests = {each.digest for each in gone}
         needed = used | {each.digest for each in dataset.checkpoints_of(job)} - digests
         try:
-            bucket = await self._objects.writer(dataset, lambda: True)
+            bucket = await self._objects.writer(dataset, for_seconds(DELETING_S))
             start = _below(dataset, name_of(job, dataset.id))
             folders = partial(self._named, dataset, digests, needed, failed)
             work = partial(clear, bucket, start, folders)
@@ -143,6 +146,12 @@ def name_of(job: JobId, dataset: str) -> str:
 def new_folder(job: JobId, dataset: str) -> str:
     """Return a folder for one more: nothing that is there is ever overwritten."""
     return f"{name_of(job, dataset)}{os.urandom(8).hex()}"
+
+
+def for_seconds(seconds: float) -> Callable[[], bool]:
+    """Return whether there is still time, asked as often as one likes from now on."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() < end
 
 
 def _below(dataset: Dataset, name: str) -> str:

@@ -2,6 +2,9 @@
 
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
+from allotment.service.data.objects import checkpoints
 from allotment.service.data.objects.checkpoints import clear
 
 if TYPE_CHECKING:
@@ -47,3 +50,13 @@ def test_what_is_named_and_what_has_no_list_goes_the_list_first() -> None:
 def test_names_that_lead_elsewhere_are_never_asked_to_be_removed() -> None:
     """Whoever may put objects there could have others deleted, if the store follows dots."""
     assert not cleared(Names("/../../other/a", "1/../../a", "1/./a", "1//a"), set(), set())
+
+
+def test_a_slow_store_is_wanted_for_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(checkpoints.time, "monotonic", lambda: now)
+    is_wanted = checkpoints.for_seconds(10)
+    now = 109.9
+    assert is_wanted()
+    now = 110.0
+    assert not is_wanted()
