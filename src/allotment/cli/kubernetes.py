@@ -64,7 +64,7 @@ def _group() -> None:
     "  allot kubernetes manifests | kubectl apply -f -\n"
     "  allot kubernetes manifests -n jobs --tenant team-a=lab/nlp,lab\n"
     "  allot kubernetes manifests --service registry.example.org/allotment:0.1\n"
-    "  allot kubernetes manifests --jobs-of vision=jobs-vision --jobs-of nlp=jobs-nlp",
+    "  allot kubernetes manifests --jobs-of lab=jobs-lab --jobs-of nlp=jobs-nlp",
 )
 def manifests(
     namespace: Namespace = "allotment",

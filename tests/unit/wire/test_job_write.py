@@ -163,7 +163,7 @@ def test_every_field_of_the_model_has_its_key() -> None:
         "gpu_milli", "cpu_milli", "memory", "disk", "gpu_memory",
     )  # fmt: skip
     assert Checkpoint.__struct_fields__ == (
-        "dir", "every_ms", "keep", "signal", "grace_ms", "save",
+        "dir", "every_ms", "keep", "signal", "grace_ms", "save", "driver",
     )  # fmt: skip
 
 
