@@ -66,7 +66,7 @@ def observe(observer: Callable[[int], None]) -> None:
 
 
 def exchange(versions: Iterable[tuple[CodeType, CodeType]]) -> None:
-    """Give every loaded function of modules, before and after, the code it has afterwards.
+    """Exchange the code of every loaded function of modules for what it is afterwards.
 
     Raise LookupError where none is loaded that is another then.
     """

@@ -176,7 +176,7 @@ def rest(world: World) -> None:
 
 
 def climbed(world: World) -> dict[str, list[int]]:
-    """Return the priorities of who holds or is promised each tenant's own share.
+    """Return the priorities of the jobs that hold or are promised each tenant's own share.
 
     Who is suspended has given up its devices: on what grounds it has them again is not said.
     """

@@ -42,7 +42,7 @@ class Memory:
 
 
 def book_of(memory: Memory, state: hived.State | None) -> Book:
-    """Return who holds and who reserves what."""
+    """Return which jobs hold and reserve what."""
     if state is None:
         return Book(bad=frozenset(memory.bad))
     using: dict[str, Leaves] = {}

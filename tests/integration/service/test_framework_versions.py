@@ -39,18 +39,12 @@ print(jax.__version__, jaxlib.__version__, float(loss(w, x)) < 1e-6)
 """
 
 
-PYPI = "https://pypi.org/simple"
-
-
 @pytest.fixture
 def service(reachable: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WithUsers]:
-    folder = reachable / "home/.config/pip"
-    folder.mkdir(parents=True)
-    # Of what the machine's own configuration names, only how PyPI is reached counts.
-    (folder / "pip.conf").write_text(
-        f"[global]\nindex-url = {PYPI}\nextra-index-url = {PYPI}\n"
-    )
-    monkeypatch.setenv("HOME", str(reachable / "home"))
+    # Indexes that a user of this machine prefers may have these in other versions only.
+    home = reachable / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
     with a_service(reachable) as made:
         yield made
 

@@ -118,7 +118,7 @@ def test_only_a_waiting_job_gets_a_place() -> None:
 
 
 class Crowd:
-    """A tenant's own gang and its guest on one node, and the owner, who waits."""
+    """A tenant's own gang and its guest on one node, and a job of the owner, which waits."""
 
     def __init__(self) -> None:
         self.world = World(a_config(owning("vision", 4), owning("nlp", 4)))

@@ -97,7 +97,7 @@ class Play(World):
 
 
 def head_starts(config: Config, before: Sequence[Runs], head: Runs, last: Runs) -> list[float]:
-    """Return when the head starts without who comes last, and with."""
+    """Return when the head starts without the job that comes last, and with it."""
     found: list[float] = []
     for behind in ((), (last,)):
         play = Play(config)

@@ -38,7 +38,7 @@ def submit(world: World, queue: str, gpus: int, count: int = 1, size: int = 1) -
 
 
 def held(world: World) -> dict[str, int]:
-    """Return what each queue holds, without those who are told to go."""
+    """Return what each queue holds, without the jobs that are told to go."""
     found: dict[str, int] = {}
     for job in world.state.jobs.values():
         if job.attempt is not None and job.attempt.stop is None:

@@ -61,7 +61,7 @@ class Scene:
 
 
 def dealt_anew(scene: Scene) -> set[int] | None:
-    """Return who loses its devices when all get theirs in order; None if the job gets none."""
+    """Return which jobs lose devices when all get theirs in order; None if it gets none."""
     free = sum(len(node.devices) for node in scene.cluster.nodes.values())
     behind = sorted((g for g in scene.gangs if scene.key(g) > scene.mine), key=scene.key)
     free -= sum(scene.size(gang) for gang in scene.gangs if scene.key(gang) < scene.mine)

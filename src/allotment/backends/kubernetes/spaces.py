@@ -26,7 +26,7 @@ def space_of(tenant: str, named: Mapping[str, str]) -> str:
 
 
 class Spaces:
-    """Says where pods are to be, and where those of ours may be. `home` is the namespace of the
+    """Where pods are to be, and where those of ours may be. `home` is the namespace of the
     engine, `file` where the others that were used are kept."""
 
     def __init__(self, home: str, named: Mapping[str, str], file: Path) -> None:

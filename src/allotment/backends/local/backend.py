@@ -571,7 +571,7 @@ def stop_cause_in(folder: Path) -> StopCause | None:
 
 
 def _blamed(folder: Path, status: RunnerStatus) -> RunnerStatus:
-    """Say of a task that was ended because the driver lost it that it is not to blame."""
+    """Return an end that blames no task which the driver lost."""
     if status.ended_by in STOPPED and (words := how_lost(folder)):
         return msgspec.structs.replace(status, platform_error=words)
     return status

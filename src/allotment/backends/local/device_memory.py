@@ -78,7 +78,7 @@ def _held(look: Look, members: Collection[int]) -> Held:
 
 
 def _inside(task: Here, look: Look) -> set[int]:
-    """Return who has memory in the namespace of a task: `allot exec` is not below it."""
+    """Return the processes in a task's namespace with memory: `allot exec` is not below it."""
     by_pid, _ = look
     inside = _namespace(task.pid)
     is_own = inside in ("", _namespace("self"))

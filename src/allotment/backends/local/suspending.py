@@ -182,7 +182,7 @@ class Suspending:
     async def _ask(
         self, keys: Sequence[TaskKey], line: str, number: int, wait_s: float
     ) -> Mapping[TaskKey, PauseSaid]:
-        """Give all an order; return what they say to it in time."""
+        """Return what all answer in time to an order."""
         for key in keys:
             self._runners.order(key, line)
         return await self._answers(keys, number, wait_s)

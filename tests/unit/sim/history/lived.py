@@ -67,7 +67,7 @@ class Lived:
         return self
 
     def starts(self) -> list[tuple[int, JobId]]:
-        """Return who started when, in order."""
+        """Return which jobs started when, in order."""
         return starts(self.log)
 
     def _next(self, coming: Sequence[Wish]) -> Iterable[int]:
@@ -148,7 +148,7 @@ class Lived:
 
 
 def starts(log: Iterable[e.Record]) -> list[tuple[int, JobId]]:
-    """Return who started when, in order; of one instant in order of their ids."""
+    """Return which jobs started when, in order; of one instant in order of their ids."""
     return sorted(
         (record.at, record.event.job)
         for record in log

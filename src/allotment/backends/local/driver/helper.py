@@ -107,7 +107,7 @@ def move(process: Subject, wanted: Wanted, lock_ms: int) -> Answer:
 
 
 def _awaited(process: Subject) -> State:
-    """Wait for what somebody began who is gone; our caller's deadline bounds it."""
+    """Wait for what another process began that is gone; our caller's deadline bounds it."""
     while (state := process.state()) in UNDER_WAY:
         time.sleep(LOOK_S)
     return state

@@ -183,7 +183,7 @@ class Course:
         self._set_frozen(False)
 
     def _stop(self, command: Instruction) -> None:
-        """Tell it to end. What gave memory back does not get it again: others may have it."""
+        """Ask it to end. What gave memory back does not get it again: others may have it."""
         if self._pauser.state != "freed":
             self._pauser.go_on()
             self.stopper.stop(command.signum, command.grace_ms)

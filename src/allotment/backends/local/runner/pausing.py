@@ -67,7 +67,7 @@ def make(folder: int, uid: int, gid: int) -> int:
 
 
 class Pauser:
-    """Tells the ranks of one task what to do at their next steps. `fd` is -1 for none."""
+    """The file that has what the ranks of one task do at their next steps; `fd` -1: none."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
