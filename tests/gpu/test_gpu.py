@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from allotment.backends.local.driver.memory import Memory, memory_of
 from allotment.backends.local.driver.self_test import kept_test
 from allotment.backends.local.machine import real_devices
+from allotment.backends.local.memory_by_process import Memory, memory_of
 from tests.gpu.conftest import RUN, Report, Trainer, hog, seconds_since
 from tests.support.cluster import RealCluster, until
 

@@ -1,7 +1,6 @@
 """What memory of its devices each task holds now, by the driver's own count."""
 
 import os
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -9,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from allotment.backends.local.device_watch import Known, Locate, nvml
+from allotment.backends.local.memory_by_process import Memory, memory_of
 from allotment.backends.local.runner import procfs
 from allotment.backends.local.ways import Here
 from allotment.model.ids import TaskKey
@@ -56,33 +56,27 @@ class ByNvml:
         looks = _looks(self._locate()) if tasks else {}
         if not all(index in looks for task in tasks for index in task.devices):
             return {}
-        below = _families([task.supervisor for task in tasks])
-        return {
-            task.key: tuple(
-                _held(looks[index], {*below[task.supervisor], *_inside(task, looks[index])})
-                for index in task.devices
+        _, below = procfs.everything()
+        found: dict[TaskKey, tuple[Held, ...]] = {}
+        for task in (each for each in tasks if each.devices):
+            family = procfs.family(task.supervisor, below)
+            there = [looks[index] for index in task.devices]
+            found[task.key] = tuple(
+                _held(each, {*family, *_inside(task, each)}) for each in there
             )
-            for task in tasks
-            if task.devices
-        }
+        return found
 
 
-Look = tuple[Mapping[int, int], int]
-"""Bytes of one device by process, and in all."""
+def _held(there: Memory, members: Collection[int]) -> Held:
+    own = sum(there.of.get(pid, 0) for pid in members)
+    return Held(-(-own // MIB), -(-there.used // MIB))
 
 
-def _held(look: Look, members: Collection[int]) -> Held:
-    by_pid, used = look
-    own = sum(by_pid.get(pid, 0) for pid in members)
-    return Held(-(-own // MIB), -(-used // MIB))
-
-
-def _inside(task: Here, look: Look) -> set[int]:
+def _inside(task: Here, there: Memory) -> set[int]:
     """Return the processes in a task's namespace with memory: `allot exec` is not below it."""
-    by_pid, _ = look
     inside = _namespace(task.pid)
     is_own = inside in ("", _namespace("self"))
-    return set() if is_own else {pid for pid in by_pid if _namespace(pid) == inside}
+    return set() if is_own else {pid for pid in there.of if _namespace(pid) == inside}
 
 
 def _namespace(pid: int | str) -> str:
@@ -93,35 +87,10 @@ def _namespace(pid: int | str) -> str:
         return ""
 
 
-def _looks(known: Known) -> dict[int, Look]:
+def _looks(known: Known) -> dict[int, Memory]:
     """Look at each device that answers."""
-    found: dict[int, Look] = {}
-    if not known:
-        return found
-    with suppress(nvml.NVMLError):
-        nvml.nvmlInit()  # Counted by the library: it may be open elsewhere.
-        try:
-            for uuid, (_, index) in known.items():
-                with suppress(nvml.NVMLError):
-                    handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
-                    there = nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-                    own = {int(one.pid): int(one.usedGpuMemory or 0) for one in there}
-                    found[index] = own, int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
-        finally:
-            nvml.nvmlShutdown()
+    found: dict[int, Memory] = {}
+    for uuid, (_, index) in known.items():
+        with suppress(nvml.NVMLError):
+            found[index] = memory_of(uuid)
     return found
-
-
-def _families(roots: Sequence[int]) -> dict[int, list[int]]:
-    """Return each process with all below it. O(all processes)."""
-    below: defaultdict[int, list[int]] = defaultdict(list)
-    for pid in procfs.pids():
-        if (found := procfs.stat(pid)) is not None:
-            below[found.ppid].append(pid)
-    families: dict[int, list[int]] = {}
-    for root in roots:
-        members = [root]
-        for pid in members:  # It grows as we go: children of children follow.
-            members += below.get(pid, ())
-        families[root] = members
-    return families

@@ -4,7 +4,6 @@ It asks for no control group, so it says the same whatever isolates the tasks.
 """
 
 import os
-from collections import defaultdict
 from collections.abc import Mapping
 
 from allotment.backends.local.runner import procfs
@@ -16,21 +15,14 @@ TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
 
 def uses_of(roots: Mapping[TaskKey, int]) -> list[TaskUse]:
     """Return the use of each task that lives, given its first process. O(all processes)."""
-    stats: dict[int, procfs.Stat] = {}
-    below: defaultdict[int, list[int]] = defaultdict(list)
-    for pid in procfs.pids():
-        if (found := procfs.stat(pid)) is not None:
-            stats[pid] = found
-            below[found.ppid].append(pid)
+    stats, below = procfs.everything()
     return [_use(key, root, stats, below) for key, root in roots.items() if root in stats]
 
 
 def _use(
     key: TaskKey, root: int, stats: Mapping[int, procfs.Stat], below: Mapping[int, list[int]]
 ) -> TaskUse:
-    members = [root]
-    for pid in members:  # It grows as we go: children of children follow.
-        members += below.get(pid, ())
+    members = procfs.family(root, below)
     ticks = sum(stats[pid].cpu_time for pid in members)
     memory = sum(stats[pid].rss_bytes for pid in members)
     return TaskUse(key, ticks * TICK_MS, memory, len(members))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from allotment.backends.local.driver.memory import Memory, is_gone
 from allotment.backends.local.driver.steps import State, Step, Wanted, is_reached, next_step
+from allotment.backends.local.memory_by_process import Memory, is_gone
 from allotment.model.quantity import GIB, MIB
 
 

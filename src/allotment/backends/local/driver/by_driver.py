@@ -15,8 +15,8 @@ import structlog
 from allotment.backends.local.device_watch import Locate, nvml
 from allotment.backends.local.driver.calling import DriverTrouble
 from allotment.backends.local.driver.handing import Handing, Taken, note_in
-from allotment.backends.local.driver.memory import memory_of
 from allotment.backends.local.driver.self_test import SelfTest, try_node
+from allotment.backends.local.memory_by_process import memory_of
 from allotment.backends.local.sharing import why_not_whole
 from allotment.backends.local.ways import Here
 from allotment.model.ids import TaskKey

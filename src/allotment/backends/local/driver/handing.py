@@ -16,10 +16,11 @@ from allotment.backends.local.device_watch import nvml
 from allotment.backends.local.driver.calling import DriverTrouble, Helpers, Known
 from allotment.backends.local.driver.holders import holders
 from allotment.backends.local.driver.host_room import room_of
-from allotment.backends.local.driver.memory import Memory, is_gone, memory_of
 from allotment.backends.local.driver.steps import Wanted
+from allotment.backends.local.memory_by_process import Memory, is_gone, memory_of
 from allotment.backends.local.runner import procfs
 from allotment.model.quantity import show_bytes
+from allotment.rights.writing import write_whole
 
 NOTE = "driver-checkpoint.json"
 """Beside a task's status: the process whose device memory is away, or was to be."""
@@ -110,9 +111,7 @@ def _to_take(folder: Path, root: int, uuid: str, files: Sequence[str]) -> Proces
             f"it uses {show_bytes(found.size)} of the device, and may take {show_bytes(room)} "
             "more of the host's memory: ask for more `memory`"
         )
-    made = folder / f"{NOTE}.tmp"
-    made.write_bytes(msgspec.json.encode(found))
-    made.replace(folder / NOTE)
+    write_whole(folder / NOTE, msgspec.json.encode(found))
     return found
 
 

@@ -15,10 +15,11 @@ import msgspec
 
 from allotment.backends.local.device_watch import nvml
 from allotment.backends.local.driver.calling import DriverTrouble, Helpers, Known
-from allotment.backends.local.driver.memory import is_gone, memory_of
 from allotment.backends.local.driver.steps import Wanted
+from allotment.backends.local.memory_by_process import is_gone, memory_of
 from allotment.backends.local.runner import procfs
 from allotment.model.quantity import GIB, MIB
+from allotment.rights.writing import write_whole
 from allotment.service.isolated import isolated, plain_with
 
 KEPT = "driver-checkpoint.json"
@@ -78,10 +79,7 @@ async def try_node(folder: Path, uuid: str, why_not: str) -> SelfTest:
     if not result.why:
         result = await _tried(result, folder)
     with suppress(OSError):
-        made = folder / f"{KEPT}.tmp"
-        made.write_bytes(msgspec.json.encode(result))
-        made.chmod(0o600)
-        made.replace(folder / KEPT)
+        write_whole(folder / KEPT, msgspec.json.encode(result))
     return result
 
 

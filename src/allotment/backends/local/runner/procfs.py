@@ -2,6 +2,7 @@
 
 import os
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -122,6 +123,25 @@ def descendants(root: int) -> dict[int, Stat]:
             if found.state not in _DEAD:
                 below[pid] = found
     return below
+
+
+def everything() -> tuple[dict[int, Stat], Mapping[int, list[int]]]:
+    """Return every process, and the children of each, the dead ones included."""
+    stats: dict[int, Stat] = {}
+    below: defaultdict[int, list[int]] = defaultdict(list)
+    for pid in pids():
+        if (found := stat(pid)) is not None:
+            stats[pid] = found
+            below[found.ppid].append(pid)
+    return stats, below
+
+
+def family(root: int, below: Mapping[int, list[int]]) -> list[int]:
+    """Return a process and all below it, of what `everything` found."""
+    members = [root]
+    for pid in members:  # It grows as we go: children of children follow.
+        members += below.get(pid, ())
+    return members
 
 
 def handles(pid: int, signum: int) -> bool:

@@ -1,4 +1,4 @@
-"""Who has memory of a device, as NVML says, and whether a process's is gone."""
+"""Which processes have memory of a device, as NVML says, and whether that of one is gone."""
 
 from collections.abc import Mapping
 from typing import Any
