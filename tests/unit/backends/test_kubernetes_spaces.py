@@ -30,7 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(logs, "PAUSE_S", 0)
     monkeypatch.setattr(watch, "FIRST_PAUSE_S", 0)
     monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
-    monkeypatch.setattr(cluster_of, "WIDE_AGAIN_S", 0.01)
+    monkeypatch.setattr(cluster_of, "FIRST_AGAIN_S", 0.01)
     return made
 
 

@@ -48,7 +48,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(watch, "FIRST_PAUSE_S", 0)
     monkeypatch.setattr(backend_of, "LOOK_EVERY_S", 0)
     monkeypatch.setattr(ends, "FIRST_PAUSE_S", 0)
-    monkeypatch.setattr(cluster_of, "WIDE_AGAIN_S", 0.01, raising=False)
+    monkeypatch.setattr(cluster_of, "FIRST_AGAIN_S", 0.01)
     return made
 
 
@@ -537,9 +537,11 @@ def test_only_what_its_kubelet_has_ended_has_ended(
     assert may_run(msgspec.convert(tree, Pod)) is is_so
 
 
-def test_pods_of_others_are_counted_again_once_they_may_be_listed(world: World) -> None:
+def test_pods_of_others_are_counted_again_soon_once_they_may_be_listed(world: World) -> None:
+    """An API server that has just started refuses what it has not yet read that we may."""
+
     async def story() -> None:
-        world.api.says["GET", ALL_PODS] = [403]
+        world.api.says["GET", ALL_PODS] = [403] * 3
         world.api.add_pod("theirs", "p", "n1")
         async with world.service():
             await until(

@@ -40,7 +40,7 @@ from allotment.backends.kubernetes.tasks import Tasks
 from allotment.backends.kubernetes.visible import visible_in
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup
-from allotment.model.errors import BackendError
+from allotment.model.errors import BackendError, EngineAway
 from allotment.model.ids import JobId, NodeId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
@@ -166,10 +166,12 @@ class KubernetesBackend:
     async def _look(self) -> None:
         if self._node_news.is_anew:
             self._news.set()
-        if (
-            self._contact.trouble
-        ):  # Nothing else may be asked for minutes, and looks wait for it.
-            await self._client.version()
+        if self._contact.trouble:
+            # Nothing else may be asked for minutes, and looks wait for it.
+            try:
+                await self._client.version()
+            except EngineAway:  # which is told already
+                return
         await self._looking.look()
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────

@@ -24,8 +24,9 @@ from allotment.model.errors import EngineAway
 
 log = structlog.get_logger("allot.kubernetes")
 
-WIDE_AGAIN_S = 300.0
-"""How often it is tried whether all pods may be listed after all."""
+FIRST_AGAIN_S, WIDE_AGAIN_S = 1.0, 300.0
+"""After how long it is tried whether all pods may be listed after all: soon at first, as an API
+server that has just started refuses what it has not yet read that we may."""
 LISTED_S = 5.0
 """How long whoever needs to know the pods waits for them at a time."""
 
@@ -137,17 +138,20 @@ class Cluster:
 
     async def _watch_pods(self) -> None:
         """Watch all pods, and where that is refused those of our namespace for a while."""
-        told = ""
+        told, pause_s = "", FIRST_AGAIN_S
         while True:
             await self.wide.run_until_refused()
+            if self.sees_all:  # it was allowed until now
+                pause_s = FIRST_AGAIN_S
             self.sees_all = False
             if self.wide.refused != told:
                 told = self.wide.refused
                 # What pods of other namespaces take is not counted; ours are heard of.
                 log.warning("pods of other namespaces are not counted", why=told)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WIDE_AGAIN_S):
+                async with asyncio.timeout(pause_s):
                     await self.narrow.run()
+            pause_s = min(2 * pause_s, WIDE_AGAIN_S)
 
     async def close(self) -> None:
         for task in self._running:
