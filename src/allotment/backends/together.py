@@ -1,7 +1,7 @@
-"""Several calls side by side, all of them to their end."""
+"""Calls that are carried out to their end: several side by side, or one that is cancelled."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -17,3 +17,13 @@ async def gather_all(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     if failures:
         raise failures[0]
     return [each for each in found if not isinstance(each, BaseException)]
+
+
+async def whole(work: Awaitable[T]) -> T:
+    """Await something that is not to be left in the middle, also where we are cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise

@@ -25,6 +25,11 @@ DRA, COUNTED = "DRA, each by its name", "counted, and picked by the kubelet"
 VISIBLE = "visible, told to each pod by NVIDIA_VISIBLE_DEVICES"
 NO_PLUGIN = "While a pod of others has one of it, all devices of the node count as used."
 PLAIN = 'Make one with a plain selector, and label it `allotment.io/devices: "true"`.'
+SUSPENDING = (
+    "no pod is suspended so that others have its devices: its kubelet counts its CPU and "
+    "memory as long as it is there, and its devices too, but for those of `visible` nodes"
+)
+SAVING = "Have jobs save checkpoints, and make room by them: `on_eviction: requeue`."
 PATIENCE_S = 20.0
 MANIFESTS = "`allot kubernetes manifests | kubectl apply -f -` gives the account all it needs."
 
@@ -85,6 +90,7 @@ async def _findings(
     from allotment.backends.kubernetes.visible import visible_in  # noqa: PLC0415 - only here
 
     found = [version_finding(await client.version(), server)]
+    found.append(Finding("suspending", Level.NOTE, SUSPENDING, SAVING))
     if await client.has_namespace() is False:
         text = f"there is no namespace {client.namespace}"
         found.append(Finding("namespace", Level.BAD, text, MANIFESTS))

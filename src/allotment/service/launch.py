@@ -147,7 +147,8 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         phases=phases,
         data=data,
         packages=_packages(spec, folders),
-        by_driver=spec.checkpoint is not None and spec.checkpoint.driver,
+        # Of a gang none: a rank whose memory is away makes the calls of the others hang.
+        by_driver=bool(spec.checkpoint and spec.checkpoint.driver and len(attempt.slots) == 1),
     )
 
 

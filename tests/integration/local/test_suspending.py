@@ -248,7 +248,7 @@ def test_a_service_that_comes_back_finds_what_is(
     """It is gone in the middle of a suspension, and asks for the same again."""
     from allotment.backends.local import suspending
 
-    steps = {"asking": "_stand", "standing": "_free", "freed": "_until"}
+    steps = {"asking": "stand", "standing": "_free", "freed": "_until"}
     whole = getattr(suspending.Suspending, steps[after])
     gone = asyncio.Event()
 

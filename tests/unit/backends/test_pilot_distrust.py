@@ -25,6 +25,7 @@ from allotment.backends.pilot.fetching import Outputs, fetch_output
 from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import SPARE, KeptFolder
 from allotment.backends.pilot.link import ANSWER_S, Link
+from allotment.backends.status import PauseSaid
 from allotment.model.cluster import Device, Node
 from allotment.model.diagnosis import Exit, GpuUse, Usage
 from allotment.model.errors import EngineAway
@@ -32,6 +33,7 @@ from allotment.model.health import HealthReport, Source
 from allotment.model.ids import AttemptNo, DeviceIndex, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis, Resources
 from allotment.model.reports import Seen, TaskReport
+from allotment.model.suspension import Grade, Suspension
 from allotment.service.ports import Binding, GangLaunch, LogChunk, Report, TaskLaunch
 
 # pyright: reportPrivateUsage=false
@@ -43,6 +45,8 @@ NODES = [
     Node(NodeId(n), f"n{n}", 4000, 0, 0, (Device(DeviceIndex(0), "a100"),)) for n in (0, 1)
 ]
 HELLO = m.Hello(m.PROTOCOL, "n0", 1, "7", "secret", "session")
+
+KEEPS_MORE_THAN_IS = Suspension(1, Grade.OFFLOADED, (2**63,))
 
 Story = Callable[..., Coroutine[None, None, None]]
 
@@ -113,6 +117,16 @@ async def test_it_speaks_of_the_tasks_alone_that_it_is_asked_about() -> None:
     assert len(refused[OWN]) <= 2000
 
 
+@run
+async def test_it_speaks_of_the_ranks_alone_that_it_is_asked_about() -> None:
+    here = PauseSaid(state="there")
+    async with a_link(lambda op: [(OTHER, here), (OWN, here)]) as link:
+        assert await asking.ranks(link, m.AskRanks((OWN,))) == {OWN: here}
+    async with a_link(lambda op: [(OWN, {"step": 2**60})]) as link:
+        with pytest.raises(EngineAway):
+            await asking.ranks(link, m.StandRanks((OWN,), 1, 0.1))
+
+
 @pytest.mark.parametrize(
     "report",
     [
@@ -123,8 +137,9 @@ async def test_it_speaks_of_the_tasks_alone_that_it_is_asked_about() -> None:
         ended(OWN, platform_error="x" * 10**6),
         TaskReport(OWN, Seen.ENDED, -1, exit=Exit(code=0)),
         TaskReport(OWN, Seen.ENDED, exit=Exit(code=0), devices=(10**6,)),
+        TaskReport(OWN, Seen.ENDED, exit=Exit(code=0), suspension=KEEPS_MORE_THAN_IS),
     ],
-    ids=["late", "negative", "gpu", "code", "long", "pid", "devices"],
+    ids=["late", "negative", "gpu", "code", "long", "pid", "devices", "kept"],
 )
 def test_an_end_that_cannot_be_is_an_end_of_the_platforms(report: TaskReport) -> None:
     assert asking.possible(report) == TaskReport(OWN, Seen.ENDED, exit=asking.IMPOSSIBLE)

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from allotment.backends.local.agreeing import Said
 from allotment.backends.local.cdi.drivers import Drivers, DriversInImages
 from allotment.backends.local.cdi.found import Specifications
 from allotment.backends.local.device_memory import ByNvml, DeviceMemory
@@ -122,6 +123,7 @@ class LocalBackend:
         self._by_driver: ByDriver | None = None
         self._memory = memory
         self._suspending: dict[JobId, asyncio.Task[None]] = {}
+        """Suspensions under way, and what gives device memory back after one."""
         self._news = asyncio.Event()
         """Set when a supervisor wrote something."""
 
@@ -302,23 +304,44 @@ class LocalBackend:
             await self._by_driver.let_save(task)
         self._control(key, order)
 
-    async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
+    async def freeze(
+        self, keys: Sequence[TaskKey], no: int, *, frees: bool | None = None
+    ) -> None:
+        """Suspend gangs. Where ranks elsewhere belong to them, `frees` says what all agreed."""
         for key in keys:
             self._peaks.freeze(key)
         for job in {key.job for key in keys}:
             await self._leave_off(job)
             own = [key for key in keys if key.job == job]
-            ways = (self._by_driver,) if self._by_driver is not None else ()
-            suspending = Suspending(self, self._memory, ways, self._news)
-            work = self._suspend(suspending, own, no, suspending.begin(own))
+            suspending = self._a_suspension()
+            work = self._suspend(suspending, own, no, suspending.begin(own), frees)
             self._suspending[job] = asyncio.get_running_loop().create_task(work)
 
+    def _a_suspension(self) -> Suspending:
+        ways = (self._by_driver,) if self._by_driver is not None else ()
+        return Suspending(self, self._memory, ways, self._news)
+
+    async def ask_ranks(self, keys: Sequence[TaskKey]) -> Said:
+        """Return what is said of the ranks of one gang that is to be suspended."""
+        for job in {key.job for key in keys}:
+            await self._leave_off(job)
+        return await self._a_suspension().ask(keys)
+
+    async def stand_ranks(self, keys: Sequence[TaskKey], after: int, wait_s: float) -> Said:
+        """Let the ranks of one gang stop after a step; return what is said in time."""
+        return await self._a_suspension().stand(keys, after, wait_s)
+
     async def _suspend(
-        self, suspending: Suspending, keys: Sequence[TaskKey], no: int, asked: int
+        self,
+        suspending: Suspending,
+        keys: Sequence[TaskKey],
+        no: int,
+        asked: int,
+        frees: bool | None,
     ) -> None:
         """Suspend tasks of one gang that were asked, and tell how they are then."""
         try:
-            await suspending.run(keys, no, asked)
+            await suspending.run(keys, no, asked, frees)
         except Exception:
             log.exception("a suspension failed; it is only frozen", job=keys[0].job)
             for key in keys:
@@ -328,7 +351,8 @@ class LocalBackend:
             self._look_at(key)
 
     async def _leave_off(self, job: JobId) -> None:
-        """Begin nothing more of a suspension: what comes next undoes what was done of it."""
+        """Begin nothing more of a suspension, nor wait for room to undo one: what comes next
+        undoes what was done of it."""
         if (work := self._suspending.pop(job, None)) is not None:
             work.cancel()
             await asyncio.wait([work])
@@ -337,8 +361,11 @@ class LocalBackend:
         self._peaks.thaw(key)
         await self._leave_off(key.job)
         self._control(key, "thaw")
-        if self._by_driver is not None and (task := self.here(key)) is not None:
-            await self._by_driver.undo(task)
+        way, task = self._by_driver, self.here(key)
+        if way is not None and task is not None and way.has_taken(task):
+            # Not awaited: it may wait for room, for which no order to end waits.
+            undoing = asyncio.get_running_loop().create_task(way.undo(task))
+            self._suspending[key.job] = undoing
 
     # ── for suspensions ─────────────────────────────────────────────────────────────────
 

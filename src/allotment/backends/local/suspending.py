@@ -7,8 +7,9 @@ and nothing is done twice.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from time import monotonic, time_ns
@@ -17,29 +18,22 @@ from typing import Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from allotment.backends.local.agreeing import Said, agree, all_free
 from allotment.backends.local.device_memory import DeviceMemory, Held, kept_of
 from allotment.backends.local.ways import Here, Way
-from allotment.backends.status import PauseSaid, RunnerStatus
+from allotment.backends.status import RunnerStatus
+from allotment.backends.together import whole
 from allotment.model.ids import TaskKey
 from allotment.model.suspension import Grade, Suspension
 
 ANSWER_S = 5.0
 """So long may a supervisor take to answer, on a busy machine."""
-STAND_S, MOST_STAND_S = 5.0, 60.0
-"""What ranks may take to stop, beside three times what their steps take; and at most, over all
-tries."""
 FREE_S = 60.0
 """What a job may take to give its memory back: 60 GB at 1 GB/s."""
-AHEAD_NS = 100_000_000
-"""Ranks stop so far ahead of the step that was read: meanwhile they go on. Twice as far at each
-new try."""
-LEAST_AHEAD, MOST_AHEAD = 2, 1_000_000
-TRIES = 4
 AGAIN_S = 0.05
 """Files are the truth: they are read again, also where a nudge got lost."""
 SUSPENDED, SUSPENDING = "suspended", "suspending"
 """Beside a task's status: how it is suspended; what it held before."""
-STANDING = frozenset({"there", "freed", "keeps"})
 
 _numbers = count(time_ns() // 1_000)
 
@@ -96,8 +90,23 @@ class Suspending:
             self._runners.order(key, f"{verb} {number}")
         return number
 
-    async def run(self, keys: Sequence[TaskKey], no: int, asked: int) -> None:
-        """Suspend them once they were asked; what came of it is in their folders then."""
+    async def ask(self, keys: Sequence[TaskKey]) -> Said:
+        """Return what all say of their ranks; what can do nothing is frozen by it."""
+        return await self._answers(keys, self.begin(keys), ANSWER_S)
+
+    async def stand(self, keys: Sequence[TaskKey], after: int, wait_s: float) -> Said:
+        """Let all ranks stop after a step; return what is said in time."""
+        number = next(_numbers)
+        return await self._ask(keys, f"stand {number} {after}", number, wait_s)
+
+    async def run(
+        self, keys: Sequence[TaskKey], no: int, asked: int, frees: bool | None = None
+    ) -> None:
+        """Suspend them once they were asked; what came of it is in their folders then.
+
+        `frees` says that ranks elsewhere belong to them: then it was agreed with those before
+        whether all stand, and give memory back.
+        """
         said = await self._answers(keys, asked, ANSWER_S)
         # Only now it is known which devices they have.
         tasks = [task for key in keys if (task := self._runners.here(key)) is not None]
@@ -106,12 +115,14 @@ class Suspending:
             return
         begun = {task.key: _begun(task, no) for task in tasks}
         await self._note_before(tasks, begun)
-        if await self._stand(keys, said):
+        if frees is None:
+            frees = await agree(keys, said, partial(self.stand, keys))
+        if frees:
             _reach(begun, await self._free(keys), Grade.OFFLOADED)
         for way in self._ways:
             left = [task for task in tasks if self._is_left(task, begun[task.key])]
             if left:
-                _reach(begun, await _whole(way.free(left, no)), way.grade)
+                _reach(begun, await whole(way.free(left, no)), way.grade)
         for task in tasks:
             _write(task.folder / SUSPENDING, begun[task.key])
             self._runners.halt(task.key)
@@ -151,27 +162,10 @@ class Suspending:
         memory, real = self._memory, [task for task in tasks if task.devices]
         return await asyncio.to_thread(memory.of, real) if memory and real else {}
 
-    async def _stand(self, keys: Sequence[TaskKey], said: Mapping[TaskKey, PauseSaid]) -> bool:
-        """Let all ranks stop after one step; False where they do not, or are not all here."""
-        end = monotonic() + MOST_STAND_S
-        for tries in range(TRIES):
-            if not _all_here(said, keys) or not _is_worth_it(said):
-                return False
-            after, wait_s = _meeting(said, AHEAD_NS << tries)
-            number = next(_numbers)
-            wait_s = min(wait_s, end - monotonic())
-            said = await self._ask(keys, f"stand {number} {after}", number, wait_s)
-            states = {each.state for each in said.values()}
-            if len(said) == len(keys) and states <= STANDING:
-                return True
-            if "late" not in states:
-                return False
-        return False
-
     async def _free(self, keys: Sequence[TaskKey]) -> frozenset[TaskKey]:
         """Let those that stand give memory back, if all can; return which did."""
         said = self._said(keys)
-        if not all(each.frees for each in said.values()):
+        if not all_free(said):
             return frozenset()
         number = next(_numbers)
         said = await self._ask(keys, f"free {number}", number, FREE_S)
@@ -181,15 +175,13 @@ class Suspending:
 
     async def _ask(
         self, keys: Sequence[TaskKey], line: str, number: int, wait_s: float
-    ) -> Mapping[TaskKey, PauseSaid]:
+    ) -> Said:
         """Return what all answer in time to an order."""
         for key in keys:
             self._runners.order(key, line)
         return await self._answers(keys, number, wait_s)
 
-    async def _answers(
-        self, keys: Sequence[TaskKey], number: int, wait_s: float
-    ) -> Mapping[TaskKey, PauseSaid]:
+    async def _answers(self, keys: Sequence[TaskKey], number: int, wait_s: float) -> Said:
         """Return what all say to an order in time."""
 
         def is_answered(status: RunnerStatus) -> bool:
@@ -199,7 +191,7 @@ class Suspending:
         said = self._said(keys)
         return {key: each for key, each in said.items() if each.heard == number}
 
-    def _said(self, keys: Sequence[TaskKey]) -> Mapping[TaskKey, PauseSaid]:
+    def _said(self, keys: Sequence[TaskKey]) -> Said:
         found = {key: self._runners.status(key) for key in keys}
         return {
             key: status.pause
@@ -222,16 +214,6 @@ class Suspending:
                     await self._news.wait()
 
 
-async def _whole(work: Awaitable[frozenset[TaskKey]]) -> frozenset[TaskKey]:
-    """Await something that is not to be left in the middle, also where we are cancelled."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise
-
-
 def _reach(begun: dict[TaskKey, Begun], keys: frozenset[TaskKey], grade: Grade) -> None:
     """Note the grade in which tasks are frozen next."""
     begun.update({key: replace(begun[key], grade=grade) for key in keys})
@@ -241,28 +223,6 @@ def _begun(task: Here, no: int) -> Begun:
     """Return how far a suspension has come."""
     found = _read(task.folder / SUSPENDING, Begun)
     return found if found is not None and found.no == no else Begun(no)
-
-
-def _all_here(said: Mapping[TaskKey, PauseSaid], keys: Sequence[TaskKey]) -> bool:
-    """Whether every rank of the gang tells of its steps, on this machine."""
-    count = sum(each.count for each in said.values())
-    return len(said) == len(keys) and count == max(each.world for each in said.values())
-
-
-def _is_worth_it(said: Mapping[TaskKey, PauseSaid]) -> bool:
-    return len(said) > 1 or any(each.frees or each.count > 1 for each in said.values())
-
-
-def _meeting(said: Mapping[TaskKey, PauseSaid], ahead_ns: int) -> tuple[int, float]:
-    """Return after which step all stop, 0 for the next of a single rank, and how long that may
-    take."""
-    step_ns = max(each.step_ns for each in said.values())
-    if sum(each.count for each in said.values()) == 1:
-        return 0, min(MOST_STAND_S, STAND_S + 3 * step_ns / 1e9)
-    ahead = -(-ahead_ns // step_ns) if step_ns else LEAST_AHEAD
-    ahead = min(MOST_AHEAD, max(LEAST_AHEAD, ahead))
-    after = max(each.step for each in said.values()) + ahead
-    return after, min(MOST_STAND_S, STAND_S + 3 * ahead * step_ns / 1e9)
 
 
 # ── what is written of it ───────────────────────────────────────────────────────────────

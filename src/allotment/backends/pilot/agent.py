@@ -17,6 +17,7 @@ from time import monotonic
 import msgspec
 import uvloop
 
+from allotment.backends.local.agreeing import Said
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.device_watch import Known
 from allotment.backends.local.images.images import Images
@@ -34,6 +35,7 @@ from allotment.backends.pilot.image_messages import (
 from allotment.backends.pilot.messages import (
     PROTOCOL,
     Answer,
+    AskRanks,
     Call,
     DeviceUses,
     Fault,
@@ -52,6 +54,7 @@ from allotment.backends.pilot.messages import (
     Ping,
     ReadLog,
     Refused,
+    StandRanks,
     Stop,
     TaskNews,
     Thaw,
@@ -62,9 +65,10 @@ from allotment.backends.pilot.messages import (
     packed,
 )
 from allotment.backends.pilot.node_files import NodeFiles
+from allotment.backends.status import PauseSaid
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.health import HealthReport
-from allotment.model.ids import NodeId
+from allotment.model.ids import NodeId, TaskKey
 from allotment.model.reports import TaskReport
 from allotment.service.ports import GangLaunch, Report
 
@@ -244,7 +248,7 @@ class Agent:
         return list((await self._backend.launch(gang)).items())
 
     def _order(
-        self, op: OpenBarrier | Stop | Freeze | Thaw | FileOp | ImageOp
+        self, op: OpenBarrier | Stop | AskRanks | StandRanks | Freeze | Thaw | FileOp | ImageOp
     ) -> Awaitable[object]:
         backend = self._backend
         match op:
@@ -252,8 +256,12 @@ class Agent:
                 return backend.open_barrier(keys)
             case Stop(key, signal, grace_ms, cause):
                 return backend.stop(key, signal, grace_ms, cause)
-            case Freeze(keys, no):
-                return backend.freeze(keys, no)
+            case AskRanks(keys):
+                return _pairs(backend.ask_ranks(keys))
+            case StandRanks(keys, after, wait_s):
+                return _pairs(backend.stand_ranks(keys, after, wait_s))
+            case Freeze(keys, no, frees):
+                return backend.freeze(keys, no, frees=frees)
             case Thaw(key):
                 return backend.thaw(key)
             case ListImages() | WarmImage() | RemoveImage():
@@ -302,6 +310,10 @@ class Agent:
 
 class _NotLetIn(Exception):
     """The service will never let this runner in."""
+
+
+async def _pairs(asked: Awaitable[Said]) -> list[tuple[TaskKey, PauseSaid]]:
+    return list((await asked).items())
 
 
 def device_files(note: Note) -> DeviceFiles:

@@ -10,7 +10,7 @@ import msgspec
 
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.link import Link
-from allotment.backends.status import MOST_DEVICES, MOST_WORDS
+from allotment.backends.status import MOST_DEVICES, MOST_WORDS, PauseSaid
 from allotment.model.cluster import Node
 from allotment.model.diagnosis import Exit
 from allotment.model.health import WATCHERS, HealthReport
@@ -57,6 +57,14 @@ async def device_uses(link: Link, node: Node) -> list[DeviceUse]:
     return [use for use in told if use.index in known and use.memory <= MOST]
 
 
+async def ranks(link: Link, op: m.AskRanks | m.StandRanks) -> dict[TaskKey, PauseSaid]:
+    """Return what is said of the ranks of tasks. Raises BackendError."""
+    asked = frozenset(op.keys)
+    longer_s = op.wait_s if isinstance(op, m.StandRanks) else 0
+    told = await link.call(op, list[tuple[TaskKey, PauseSaid]], longer_s)
+    return {key: said for key, said in told if key in asked}
+
+
 async def read_log(link: Link, key: TaskKey, stream: str, offset: int, size: int) -> LogChunk:
     """Return a piece of a task's output. Raises BackendError."""
     chunk = await link.call(m.ReadLog(key, stream, offset, size), LogChunk)
@@ -74,6 +82,7 @@ def possible(report: TaskReport) -> TaskReport:
         used.max_rss, *((used.gpu.busy_milli, used.gpu.memory) if used.gpu else ()),
         *(each.started_at for each in report.phases),
         *(each.ms for each in report.phases),
+        *((report.suspension.no, *report.suspension.kept) if report.suspension else ()),
     ]  # fmt: skip
     small = [exit_.code or 0, exit_.signal or 0]
     if (

@@ -33,6 +33,7 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.mpi import with_agents
 from allotment.backends.pilot.node_images import NodeImages
 from allotment.backends.pilot.own_disks import NodeDisks
+from allotment.backends.pilot.pauses import Pauses
 from allotment.backends.pilot.request import own_folder
 from allotment.backends.pilot.spell import spell_of
 from allotment.backends.pilot.squeue import PilotRow, cancel_named, others_wait, rows
@@ -130,6 +131,7 @@ class PilotBackend:
         self._disks: NodeDisks | None = None
         self._launching: set[TaskKey] = set()
         self._outputs = Outputs()
+        self._pauses = Pauses(self._by_link)
         self._prefix = ""
         self._secret = b""
         """From which the keys come by which the tasks of a gang know each other."""
@@ -217,6 +219,7 @@ class PilotBackend:
         await asyncio.gather(*loops, return_exceptions=True)
         idle = [self._let_go(hold) for hold in self._holds.values() if not hold.live]
         await asyncio.gather(*idle, return_exceptions=True)
+        await self._pauses.close()
         if self._disks is not None:
             await self._disks.close()
         await self._outputs.close()
@@ -552,13 +555,15 @@ class PilotBackend:
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None = None
     ) -> None:
+        await self._pauses.leave_off(key.job)
         await self._order(key, m.Stop(key, signal, grace_ms, cause))
 
     async def freeze(self, keys: Sequence[TaskKey], no: int) -> None:
-        for link, own in self._by_link(keys).items():
-            await link.call(m.Freeze(tuple(own), no))
+        for job in {key.job for key in keys}:
+            await self._pauses.freeze([key for key in keys if key.job == job], no)
 
     async def thaw(self, key: TaskKey) -> None:
+        await self._pauses.leave_off(key.job)
         await self._order(key, m.Thaw(key))
 
     async def _order(self, key: TaskKey, op: m.Op) -> None:

@@ -60,8 +60,8 @@ class Link:
         theirs = self._writer.get_extra_info("peername")
         return bool(ours and theirs) and ours[0] == theirs[0]
 
-    async def call(self, op: Op, kind: type[T] | Any = None) -> T:
-        """Return the result of a call, as `kind`.
+    async def call(self, op: Op, kind: type[T] | Any = None, longer_s: float = 0) -> T:
+        """Return the result of a call, as `kind`; it may take longer than others by so much.
 
         Raises BackendError where it is refused, and EngineAway where no answer comes: then it
         is unknown whether it was carried out.
@@ -74,7 +74,7 @@ class Link:
         self._open[number] = answer
         try:
             self._writer.write(framed(Call(number, op)))
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(ANSWER_S + longer_s):
                 raw = await answer
         except TimeoutError:
             self.hang_up()

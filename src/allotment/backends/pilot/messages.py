@@ -19,7 +19,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import TaskReport
 from allotment.service.ports import GangLaunch
 
-PROTOCOL = 4
+PROTOCOL = 5
 LONGEST_HELLO = 16 * 1024
 LONGEST = 64 << 20
 _LENGTH = struct.Struct(">I")
@@ -135,11 +135,26 @@ class Stop(msgspec.Struct, frozen=True, tag="stop"):
     cause: StopCause | None = None
 
 
+class AskRanks(msgspec.Struct, frozen=True, tag="ask_ranks"):
+    """Answered with pairs of a TaskKey and a PauseSaid, of those that tell of their steps."""
+
+    keys: tuple[TaskKey, ...]
+
+
+class StandRanks(msgspec.Struct, frozen=True, tag="stand_ranks"):
+    """Stop after a step, of which the whole gang is told; answered likewise, in time."""
+
+    keys: tuple[TaskKey, ...]
+    after: int
+    wait_s: float
+
+
 class Freeze(msgspec.Struct, frozen=True, tag="freeze"):
-    """Answered with nothing."""
+    """Answered with nothing. `frees` is what was agreed in a gang over several nodes."""
 
     keys: tuple[TaskKey, ...]
     no: int
+    frees: bool | None = None
 
 
 class Thaw(msgspec.Struct, frozen=True, tag="thaw"):
@@ -185,6 +200,8 @@ Op = (
     Launch
     | OpenBarrier
     | Stop
+    | AskRanks
+    | StandRanks
     | Freeze
     | Thaw
     | Observe

@@ -19,6 +19,7 @@ from allotment.backends.local.driver.self_test import SelfTest, try_node
 from allotment.backends.local.memory_by_process import memory_of
 from allotment.backends.local.sharing import why_not_whole
 from allotment.backends.local.ways import Here
+from allotment.backends.together import whole
 from allotment.model.ids import TaskKey
 from allotment.model.suspension import Grade
 
@@ -88,16 +89,23 @@ class ByDriver:
         log.info("device memory was taken away", **told)
         return frozenset((task.key,))
 
+    def has_taken(self, task: Here) -> bool:
+        """Whether a task's memory is away, or was to be."""
+        return note_in(task.folder) is not None
+
     async def undo(self, task: Here) -> None:
-        """Give a task back what was taken, once that fits; see `Way`."""
-        if note_in(task.folder) is None:
+        """Give a task back what was taken, once that fits; see `Way`.
+
+        It may be cancelled while it waits for room, and not in the middle of the copy.
+        """
+        if not self.has_taken(task):
             return
         for _ in range(round(ROOM_S / ROOM_LOOK_S)):
             if await has_room(task.folder):
                 break
             await asyncio.sleep(ROOM_LOOK_S)
         try:
-            took = await self._handing.give_back(task.folder)
+            took = await whole(self._handing.give_back(task.folder))
             log.info("device memory was given back", task=str(task.key), **took)
         except DriverTrouble as trouble:
             self._lose(task, str(trouble))
