@@ -116,6 +116,15 @@ class Numbers(Collector):
                 for word, amount in zip(("free", "used", "broken"), amounts, strict=True):
                     devices.add_metric([*labels, word], amount / DEVICE)
         yield from (nodes, devices, cpus, memory)
+        pools = GaugeMetricFamily(
+            "allot_pool_nodes",
+            "Nodes of each pool: those there are, and how many more would let jobs start.",
+            labels=["pool", "state"],
+        )
+        for pool, (there, wanted) in self._service.more_nodes.nodes_by_pool().items():
+            pools.add_metric([pool, "there"], there)
+            pools.add_metric([pool, "wanted"], wanted)
+        yield pools
         yield from self._health()
 
     def _health(self) -> Iterator[Metric]:

@@ -54,6 +54,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "code": ("code", JOBS),
     "events": ("events", JOBS),
     "nodes": ("cluster", CLUSTER),
+    "pools": ("pools", CLUSTER),
     "tenants": ("cluster", CLUSTER),
     "queues": ("queues", CLUSTER),
     "cells": ("cells", CLUSTER),

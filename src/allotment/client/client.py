@@ -44,6 +44,7 @@ from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.image_view import ImageRow, ImageView
 from allotment.service.live_view import LiveTask
 from allotment.service.objectives_view import ObjectivesReport
+from allotment.service.pools_view import MoreNodes
 from allotment.service.queue_view import TenantQueues
 from allotment.service.reservation_view import ReservationNote, ReservationView
 from allotment.service.selector import Chosen, Selector, Steered, Verb, Wish
@@ -598,6 +599,10 @@ class Client:
     def stop_sweep(self, ref: Ref) -> SweepView:
         """End all trials of a sweep."""
         return self._send(sweep_path(ref, ":stop"), {}, SweepView)
+
+    def pools(self) -> MoreNodes:
+        """List the pools of nodes, and the jobs that more of their nodes would let start."""
+        return self._get_at_length("/v1/pools", MoreNodes)
 
     def reservations(self) -> list[ReservationView]:
         """List the reservations: nodes, times, and for whom they are."""

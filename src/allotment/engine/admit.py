@@ -11,6 +11,7 @@ from allotment.core.memos import remember
 from allotment.core.regions import NODE
 from allotment.core.request import Shape, demand_of, shape_of, total_of
 from allotment.core.sharing import entitle_shape, may_borrow
+from allotment.engine.pools import fits_when_grown
 from allotment.engine.state import State
 from allotment.engine.would_fit import asks_for, would_fit, would_fit_anywhere
 from allotment.explain.caps import alone_too_large
@@ -161,7 +162,8 @@ def _check_queue(state: State, spec: JobSpec, shape: Shape) -> None:
 
 def _check_size(state: State, spec: JobSpec, shape: Shape, tenant: Tenant) -> None:
     total = total_of(shape.requests)
-    if not state.cluster.guarantee.fits_machines(shape):
+    fits = state.cluster.guarantee.fits_machines(shape) or fits_when_grown(state, shape)
+    if not fits:
         _check_machines(state, shape)
         _check_types(state, shape)
         _check_device_memory(state, shape)

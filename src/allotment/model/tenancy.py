@@ -11,6 +11,7 @@ from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
 from allotment.model.image_rules import ImageRule
 from allotment.model.objectives import NO_OBJECTIVES, Objectives
+from allotment.model.pools import Pool
 from allotment.model.quantity import DAY, HOUR, NOTHING, Millis, Resources, WallTime
 from allotment.model.spec import GiveWay
 from allotment.model.tracking import MlflowSetup
@@ -320,3 +321,5 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     """What runs the nodes; empty where the service was started with its only one."""
     mlflow: MlflowSetup | None = None
     """Where experiments are tracked; None where nowhere."""
+    pools: tuple[Pool, ...] = ()
+    """What is known of pools of nodes besides what their nodes show."""

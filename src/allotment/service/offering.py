@@ -6,7 +6,7 @@ is neither made nor ended here: a job whose work is gone before it has a place i
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 import msgspec
@@ -35,6 +35,8 @@ MOST_REFUSED = 10_000
 RUNS = "runs"
 ENDED_THERE = "pod_ended"
 """The diagnosis of what its node refused or ended."""
+UNSCHEDULABLE = "unschedulable"
+"""The reason of what more nodes would help: autoscalers look for just this word."""
 MOST_AGAIN = 128
 """Of them that are tried together: owners take turns."""
 
@@ -50,8 +52,15 @@ class _Refused(msgspec.Struct, frozen=True):
 class Offering:
     """Makes jobs of offers, and says on them why they wait."""
 
-    def __init__(self, pipeline: Pipeline, backend: Backend, finding: Finding) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        backend: Backend,
+        finding: Finding,
+        would_nodes_help: Callable[[JobId], bool],
+    ) -> None:
         self._pipeline, self._finding = pipeline, finding
+        self._would_nodes_help = would_nodes_help
         self._backend = backend if isinstance(backend, Offers) else None
         self._refused: dict[str, _Refused] = {}
         self._refused_of: Counter[Actor] = Counter()
@@ -218,7 +227,8 @@ class Offering:
         """Publish why a job waits, once that is another reason than before."""
         at = self._pipeline.clock.now()
         backs_off = job.not_before > at
-        now = f"{job.state.value}/{job.waits_for}/{backs_off}"
+        helps = self._would_nodes_help(job.id)
+        now = f"{job.state.value}/{job.waits_for}/{backs_off}/{helps}"
         if self._jobs[job.id] == now:
             return
         if not (job.waits_for or backs_off or job.state is JobState.HELD):
@@ -226,7 +236,8 @@ class Offering:
         blocked = why(self._pipeline.state, job, at)
         if blocked is not None:
             self._jobs[job.id] = now
-            self._say(job.spec, blocked.reason.value, f"Job {job.id}: {blocked.message}")
+            reason = UNSCHEDULABLE if helps else blocked.reason.value
+            self._say(job.spec, reason, f"Job {job.id}: {blocked.message}")
 
     def _say(self, spec: JobSpec, reason: str, message: str) -> None:
         if self._backend is not None:

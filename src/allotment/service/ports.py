@@ -12,6 +12,7 @@ from allotment.model.forecast import Answer, Question
 from allotment.model.grid import Parameters
 from allotment.model.ids import Actor, JobId, NodeId, Seq, TaskKey
 from allotment.model.lifecycle import JobState
+from allotment.model.pools import MoreAnswer, MoreQuestion
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.reports import AnyReport, TaskReport
@@ -43,6 +44,10 @@ class Forecast(Protocol):
 
     async def starts(self, question: Question) -> Answer:
         """Return when a job starts. Its work ends when it is cancelled. Raises Rejected."""
+        ...
+
+    async def more(self, question: MoreQuestion) -> MoreAnswer:
+        """Return which waiting jobs more nodes would let start. The rest as of `starts`."""
         ...
 
 

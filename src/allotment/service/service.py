@@ -27,7 +27,14 @@ from allotment.model.quantity import Instant
 from allotment.model.reasons import Blocked
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Visibility
-from allotment.service import found_reservations, joining, offering, studying, sweeping
+from allotment.service import (
+    found_reservations,
+    joining,
+    more_nodes,
+    offering,
+    studying,
+    sweeping,
+)
 from allotment.service import views as v
 from allotment.service.access import (
     is_admin,
@@ -155,7 +162,9 @@ class Service:
         self._feed = EventFeed(self.state, store, committer, write_spec, turns)
         self._archive = Archive(store, committer.leaving)
         self.finding = Finding(self.state, self._archive)
-        self._offering = Offering(self.pipeline, backend, self.finding)
+        self.more_nodes = more_nodes.Asking(self.pipeline, forecast)
+        would_help = self.more_nodes.would_help
+        self._offering = Offering(self.pipeline, backend, self.finding, would_help)
         self.finding.offered = self._offering
         self._silences = Silences(backend)
         self.listing = Listing(
@@ -232,6 +241,7 @@ class Service:
                 (self._joining.look, joining.LOOK_EVERY_S, "nodes of engines"),
                 (self._reserving.look, found_reservations.LOOK_EVERY_S, "reservations"),
                 (self._offering.look, offering.LOOK_EVERY_S, "offers"),
+                (self.more_nodes.look, more_nodes.LOOK_EVERY_S, "nodes that are missing"),
                 (self._offering.follow, 0, "new offers"),
                 (self.sweeping.look, sweeping.LOOK_EVERY_S, "budgets of sweeps"),
                 (self.studying.look, studying.LOOK_EVERY_S, "studies"),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.core.request import shape_of, total_of
+from allotment.engine.pools import fits_when_grown
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.engine.sweeps import awaits_proposal
@@ -26,6 +27,8 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     blocked = _reason(state, job, now)
     if blocked is None:
         return None
+    if blocked.reason is Reason.NEVER_FITS_NOW and fits_when_grown(state, shape_of(job.spec)):
+        blocked = _waits_for_nodes(blocked)
     said = (overtaken_words(state.cluster, job.id), state.foretelling.words(job))
     notes = tuple(words for words in said if words)
     if state.budgets.exist and blocked.reason is not Reason.BUDGET:
@@ -52,6 +55,15 @@ def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
         return Blocked(Reason.PENDING, "Its turn comes in the next cycle.")
     blocked = explain(state.cluster, state.cluster.pending[job.id], now)
     return _with_holders(state, job, blocked)
+
+
+def _waits_for_nodes(blocked: Blocked) -> Blocked:
+    """Return that what no machine here can hold waits for more of them."""
+    message = (
+        "It waits for nodes: those that are there cannot hold it, and a pool may have more."
+    )
+    hint = "How many more of which: `allot pools`."
+    return msgspec.structs.replace(blocked, message=message, hint=hint)
 
 
 def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:

@@ -212,6 +212,11 @@ def read_weight(value: object) -> int:
     return milli
 
 
+def read_price(value: object) -> int:
+    """Read a price for an hour, in thousandths of a unit of money."""
+    return _milli(value, "a price for an hour", "write it like 32.77, without a currency")
+
+
 def read_cpu(value: object) -> int:
     """Read CPUs, in thousandths: 4, 0.5 or "500m"."""
     if isinstance(value, str) and (text := value.strip()).endswith("m"):

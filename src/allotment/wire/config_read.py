@@ -31,6 +31,7 @@ from allotment.wire.config_shape import (
 from allotment.wire.config_share import over_capacity, share_of
 from allotment.wire.dated_read import ReadChanges, changes_of
 from allotment.wire.mlflow_shape import mlflow_of
+from allotment.wire.pools_shape import pools_of, wrong_pools
 from allotment.wire.preempt_rules import PreemptRulesShape, with_rules
 from allotment.wire.problems import (
     Finding,
@@ -79,6 +80,7 @@ def assembled(
     nodes, made, found = _nodes(shape, machine, found_by)
     there = not found
     found += [*_same_names(shape, made), *_unknown_default(shape), *_nics(shape)]
+    found += wrong_pools(shape.pools, list(shape.engines))
     for name, tenant in shape.tenants.items():
         found += wrong_budgets(name, tenant.budgets, list(tenant.queues))
     topology, errors, doubtful = Topology(), list[Finding](), list[Finding]()
@@ -107,6 +109,7 @@ def assembled(
         visibility=shape.visibility,
         engines=engines_of(shape),
         mlflow=mlflow_of(shape.mlflow),
+        pools=pools_of(shape.pools, list(shape.engines)),
     )
     return config, found, doubtful
 

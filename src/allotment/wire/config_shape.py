@@ -24,6 +24,7 @@ from allotment.wire.config_promises import ObjectivesShape, read_percent
 from allotment.wire.dated_shape import PeriodShape
 from allotment.wire.fields import (
     LAST_PORT,
+    MOST_GPUS,
     Cpu,
     Duration,
     GiveWayWord,
@@ -37,10 +38,13 @@ from allotment.wire.fields import (
     SizeOrNone,
     Truth,
     Word,
+    read_gpu_count,
+    read_host_arch,
 )
 from allotment.wire.image_rules import Image
 from allotment.wire.job_shape import Shape, form_of
 from allotment.wire.mlflow_shape import MlflowShape
+from allotment.wire.pools_shape import PoolShape
 from allotment.wire.preempt_rules import PreemptRulesShape
 from allotment.wire.problems import LIST_FORM, MAP_FORM
 from allotment.wire.queue_shape import (
@@ -55,27 +59,12 @@ from allotment.wire.queue_shape import (
 from allotment.wire.rest_shape import RestShape
 from allotment.wire.text import shown
 
-MOST_GPUS = 1024
-"""Devices of one node."""
 MOST_GPUS_IN_ALL = 100_000
 MOST_MARGIN_MILLI = 100_000
 """How many thousandths of earlier run times a job may be taken to run."""
 
 LIMITS = Limits()
 User = Annotated[str, PlainValidator(words.read_user)]
-
-
-def read_gpu_count(value: object) -> int:
-    """Read how many devices a node has."""
-    return amounts.read_whole(value, 1, MOST_GPUS)
-
-
-def read_host_arch(value: object) -> Arch:
-    """Read a machine's architecture, which is never just any."""
-    arch = words.read_arch(value)
-    if arch is Arch.ANY:
-        raise not_a("x86_64 or arm64", value)
-    return arch
 
 
 def read_engine_type(value: object) -> EngineType:
@@ -628,6 +617,9 @@ class ConfigShape(Shape):
     share: Share = ShareBy.FIRST_COME
     visibility: Annotated[Visibility, PlainValidator(read_visibility)] = Visibility.PRIVATE
     limits: LimitsShape = Field(default=LimitsShape(), examples=["{task_log: 64MiB}"])
+    pools: dict[Name, PoolShape] = Field(
+        default={}, examples=["{h100: {price: 32.77, most: 20}}"]
+    )
     mlflow: MlflowShape | None = Field(
         default=None, examples=["{url: https://mlflow.example.org}", "{start: true}"]
     )

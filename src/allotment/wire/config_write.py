@@ -17,6 +17,7 @@ from allotment.wire.config_promises import objectives_to_wire, write_percent
 from allotment.wire.config_shape import ALL
 from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.mlflow_shape import mlflow_to_wire
+from allotment.wire.pools_shape import pools_to_wire
 from allotment.wire.preempt_rules import rules_to_wire
 from allotment.wire.queues_write import queues_to_wire, shared_to_wire
 from allotment.wire.tree import Plain
@@ -45,6 +46,7 @@ def config_to_wire(config: Config) -> Written:
         **shared_to_wire(config.share, 1000),
         "visibility": config.visibility.value,
         "limits": _limits(config.limits),
+        **({"pools": pools_to_wire(config.pools)} if config.pools else {}),
         **({"mlflow": mlflow_to_wire(config.mlflow)} if config.mlflow else {}),
     }
 

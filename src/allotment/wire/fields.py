@@ -18,6 +18,8 @@ HOLD_BY_DEFAULT = Millis(HOUR)
 MOST_PORTS = 1000
 """Ports a role's task can ask for under one label."""
 LAST_PORT = 65_535
+MOST_GPUS = 1024
+"""Devices of one node."""
 
 
 def read_count(value: object) -> int:
@@ -100,6 +102,19 @@ def read_gpu_types(value: object) -> tuple[str, ...]:
     if len(set(types)) < len(types):
         raise Amiss("names a device type twice", "name each once, best first")
     return types
+
+
+def read_gpu_count(value: object) -> int:
+    """Read how many devices a node has."""
+    return amounts.read_whole(value, 1, MOST_GPUS)
+
+
+def read_host_arch(value: object) -> Arch:
+    """Read a machine's architecture, which is never just any."""
+    arch = words.read_arch(value)
+    if arch is Arch.ANY:
+        raise not_a("x86_64 or arm64", value)
+    return arch
 
 
 def read_data_name(value: object) -> str:

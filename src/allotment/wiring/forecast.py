@@ -1,4 +1,5 @@
-"""Start estimates for the service: each is worked out by the simulator in a child process.
+"""Start estimates for the service, and what more nodes would help: each is worked out by the
+simulator in a child process.
 
 So the service goes on scheduling and answering meanwhile. The child is a fresh interpreter
 (a fork of a process with threads may hang), of low priority. It is ended with the question:
@@ -7,14 +8,17 @@ when it was answered, when nobody waits any longer, and by the kernel when the s
 
 import asyncio
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 
 import msgspec
 
 from allotment.model.errors import Code, Rejected
 from allotment.model.forecast import Answer, Question
+from allotment.model.pools import MoreAnswer, MoreQuestion
 from allotment.service.isolated import PLAIN, isolated
 
 CHILD = isolated("allotment.wiring.forecast_child")
+MORE_CHILD = isolated("allotment.wiring.more_nodes_child")
 AT_A_TIME = 2
 """Children at a time; further questions wait for their turn."""
 MOST_S = 60.0
@@ -29,10 +33,19 @@ class ChildForecast:
 
     async def starts(self, question: Question) -> Answer:
         """Return the results of three runs. Raises Rejected when the child fails."""
-        data = msgspec.msgpack.encode(question)
+        said = await self._asked(CHILD, msgspec.msgpack.encode(question))
+        return msgspec.msgpack.decode(said, type=Answer)
+
+    async def more(self, question: MoreQuestion) -> MoreAnswer:
+        """Return which jobs more nodes would help. Raises Rejected when the child fails."""
+        said = await self._asked(MORE_CHILD, msgspec.msgpack.encode(question))
+        return msgspec.msgpack.decode(said, type=MoreAnswer)
+
+    async def _asked(self, program: Sequence[str], data: bytes) -> bytes:
+        """Return what a child answers. Raises Rejected."""
         async with self._turns:
             child = await asyncio.create_subprocess_exec(
-                *CHILD, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=PLAIN, cwd="/"
+                *program, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=PLAIN, cwd="/"
             )
             try:
                 async with asyncio.timeout(MOST_S):
@@ -50,7 +63,7 @@ class ChildForecast:
                 f"The simulator failed: {last or f'exit {child.returncode}'}.",
                 "This is a mistake of ours; `allot why` still tells why the job waits.",
             )
-        return msgspec.msgpack.decode(said, type=Answer)
+        return said
 
 
 async def _end(child: Process) -> None:

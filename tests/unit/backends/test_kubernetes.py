@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from ruamel.yaml import YAML
 
 from allotment.backends.kubernetes.client import lines_of
-from allotment.backends.kubernetes.discover import joined, nodes_of, others_of, report_of
+from allotment.backends.kubernetes.discover import (
+    joined,
+    nodes_of,
+    others_of,
+    report_of,
+    telling,
+)
 from allotment.backends.kubernetes.enter import exit_code
 from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
@@ -233,6 +239,30 @@ def test_nodes_are_found_with_their_devices() -> None:
     assert node.devices[0].memory == 80 * GIB
     assert node.labels == (("zone", "z1"),)
     assert node.address == "10.0.0.4"
+
+
+@pytest.mark.parametrize(
+    ("labels", "kept"),
+    [
+        ({"cloud.google.com/gke-nodepool": "a100"}, {"pool": "a100"}),
+        ({"eks.amazonaws.com/nodegroup": "g5", "allotment.io/pool": "mine"}, {"pool": "mine"}),
+        ({"karpenter.sh/nodepool": "spot", "allotment.io/price": "9.80"},
+         {"pool": "spot", "price": "9.80"}),
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, {"pool": "p5.48xlarge"}),
+        ({"topology.kubernetes.io/pool": "x", "agentpool": "y"}, {"pool": "y"}),
+        ({"karpenter.sh/nodepool": ""}, {}),
+    ],
+)  # fmt: skip
+def test_the_pool_of_a_node_is_what_its_cloud_calls_it(
+    labels: dict[str, str], kept: dict[str, str]
+) -> None:
+    like = a_node()
+    found = replace(
+        like, metadata=replace(like.metadata, labels={**labels, "some.other/label": "x"})
+    )
+    (node,) = nodes_of([found])
+    assert dict(node.labels) == kept
+    assert telling(found) == {key: labels[key] for key in labels}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,11 @@ from allotment.api.body import read_as
 from allotment.api.openapi import body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done, Drain
+from allotment.api.streams import at_length
 from allotment.model.commands import DrainNode, UndrainNode
 from allotment.service.cells_view import CellTree
 from allotment.service.hardware_view import HardwareView, HealthNote
+from allotment.service.pools_view import MoreNodes
 from allotment.service.queue_view import TenantQueues
 from allotment.service.views import NodeView, TenantView
 
@@ -45,6 +47,15 @@ async def undrain_node(name: str, service: TheService, caller: Caller) -> Respon
     """Let a drained node take work again. For the administrator."""
     await service.act(UndrainNode(service.node_id(name)), caller)
     return reply(Done())
+
+
+@router.get("/v1/pools", responses=returns(MoreNodes), name="pools")
+async def list_pools(request: Request, service: TheService) -> Response:
+    """Return the pools of nodes, and which waiting jobs more of their nodes would let start.
+
+    Worked out in a process of its own, which ends with the request.
+    """
+    return reply(service.shown(await at_length(request, "sums", service.more_nodes.more)))
 
 
 @router.get("/v1/health", responses=returns(list[HardwareView]), name="hardware_health")

@@ -22,6 +22,7 @@ from allotment.backends.kubernetes.visible import taken as told_to_others
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.others import NOBODY, Others
+from allotment.model.pools import POOL, PRICE
 from allotment.model.quantity import MIB
 from allotment.model.reports import NodeReport
 from allotment.model.spec import Arch
@@ -30,6 +31,19 @@ TYPES = ("nvidia.com/gpu.product", "amd.com/gpu.product-name", "gpu.intel.com/pr
 """Labels that name the type of a node's devices."""
 UNTYPED = "gpu"
 WHERE = "Kubernetes"
+POOLS = (
+    "allotment.io/pool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "alpha.eksctl.io/nodegroup-name",
+    "node.kubernetes.io/instance-type",
+)
+"""Labels that name the pool of a node: the first that it has."""
+PRICE_LABEL = "allotment.io/price"
+"""A label: what the node costs for an hour."""
 MEMORY = "nvidia.com/gpu.memory"
 """A label: what a device has, in MiB."""
 ARCHS = {"amd64": Arch.X86_64, "arm64": Arch.ARM64}
@@ -99,25 +113,30 @@ def _devices(kind: str, memory: int, count: int) -> tuple[Device, ...]:
 
 
 PLACE = "topology.kubernetes.io/"
+SAID = frozenset({*TYPES, MEMORY, COUNT, *POOLS, PRICE_LABEL})
 
 
 def telling(found: KubeNode) -> Words:
     """Return the labels of a node that say what it has and where it stands, and no others."""
     labels = found.metadata.labels or {}
     return {
-        name: value
-        for name, value in labels.items()
-        if name in TYPES or name in (MEMORY, COUNT) or name.startswith(PLACE)
+        name: value for name, value in labels.items() if name in SAID or name.startswith(PLACE)
     }
 
 
 def _kept(labels: Words) -> list[tuple[str, str]]:
-    """Return the labels that people and topologies go by: where a node stands."""
-    return [
+    """Return the labels that people and topologies go by: where a node stands, of which pool it
+    is, and what it costs."""
+    kept = [
         (name.removeprefix(PLACE), value)
         for name, value in labels.items()
         if name.startswith(PLACE) and value
     ]
+    pool = next((labels[name] for name in POOLS if labels.get(name)), "")
+    price = labels.get(PRICE_LABEL, "")
+    more = [(name, value) for name, value in ((POOL, pool), (PRICE, price)) if value]
+    named = {name for name, _ in more}
+    return [each for each in kept if each[0] not in named] + more
 
 
 @lru_cache(4096)
