@@ -118,7 +118,7 @@ def _tenants(node: CellView) -> dict[int, str]:
     lent = {
         leaf: user.tenant
         for user in node.users
-        if user.borrows and not user.promised
+        if user.borrows and not user.reserved
         for leaf in user.leaves
         if node.marks[leaf] == "l"
     }
@@ -142,7 +142,7 @@ def _title(cell: CellView, now: int) -> str:
     lines += [
         f"job {user.job} of {user.tenant}"
         + (", borrowed" if user.borrows else "")
-        + (", reserved" if user.promised else "")
+        + (", reserved" if user.reserved else "")
         for user in cell.users
     ]
     return "\n".join(lines)

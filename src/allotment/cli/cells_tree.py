@@ -159,7 +159,7 @@ def _owner(owner: CellOwner, cell: CellView) -> str:
 
 
 def _jobs(cell: CellView) -> str:
-    words = [f"{user.job}{'*' if user.promised else ''}" for user in cell.users]
+    words = [f"{user.job}{'*' if user.reserved else ''}" for user in cell.users]
     return _some(list(dict.fromkeys(words)))
 
 

@@ -104,7 +104,7 @@ def _say(plan: ConfigPlan) -> None:
     for tenant, jobs in by_tenant.items():
         say(f"! {_jobs(jobs)} of {tenant} would lose the guarantee and run on as borrowers")
     for jobs, words in (
-        (plan.unpromised, "would lose a reserved place; another is searched for"),
+        (plan.unreserved, "would lose a reserved place; another is searched for"),
         (plan.borrowing, "would no longer fit in their tenant's cells, only borrow"),
         (plan.stranded, "would not fit anywhere any more, and wait"),
     ):
@@ -113,7 +113,7 @@ def _say(plan: ConfigPlan) -> None:
     for tenant, why, jobs in _stuck(plan):
         say(f"! {_jobs(jobs)} of {tenant} could not start any more: {why}")
     if plan.changes and not (
-        plan.demoted or plan.unpromised or plan.borrowing or plan.stranded or plan.stuck
+        plan.demoted or plan.unreserved or plan.borrowing or plan.stranded or plan.stuck
     ):
         say("No job is worse off.")
 

@@ -79,7 +79,7 @@ def _verdict(row: Measured) -> str:
     if row.objective is Objective.AVAILABILITY:
         return (
             f"{who} could have {_amount(row, row.measured)} of its guarantee; the objective "
-            f"is {_amount(row, row.promised)}."
+            f"is {_amount(row, row.target)}."
         )
     times = "once" if row.broken == 1 else f"{row.broken:,} times"
     what = (
@@ -87,14 +87,14 @@ def _verdict(row: Measured) -> str:
         if row.objective is Objective.GUARANTEE_BACK
         else "a job within its guarantee had not started"
     )
-    return f"{who}: {times} of {row.cases:,} {what} within {_amount(row, row.promised)}."
+    return f"{who}: {times} of {row.cases:,} {what} within {_amount(row, row.target)}."
 
 
 def _row(row: Measured) -> tuple[str, ...]:
     return (
         row.tenant,
         WORDS[row.objective],
-        _amount(row, row.promised),
+        _amount(row, row.target),
         ("yes" if row.kept else "NO") if row.cases else NOTHING_THERE,
         _amount(row, row.worst) if row.cases else NOTHING_THERE,
         _amount(row, row.p99) if row.cases else NOTHING_THERE,

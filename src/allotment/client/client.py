@@ -406,7 +406,7 @@ class Client:
         return self._get_at_length(path_to("/v1/usage", query), UsageReport)
 
     def objectives(self, since: int = 0, until: int | None = None) -> ObjectivesReport:
-        """Return whether promises to tenants were kept. Instants are as in `statistics`."""
+        """Return whether service objectives were met. Instants are as in `statistics`."""
         query = given(since=str(since), until="" if until is None else str(until))
         return self._get_at_length(path_to("/v1/objectives", query), ObjectivesReport)
 

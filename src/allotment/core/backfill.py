@@ -7,12 +7,11 @@ by then, or take no more than the spare.
 
 Conservative: a job may pass if no job that waits before it starts later for it. Jobs of a queue
 are looked at in order. One that can start now without being in the way of those before it,
-starts; every other is promised the earliest stretch of time, by what is known of run times, in
-which enough is free beside all promises made before: a reservation schedule. It is made anew at
-each pass, so a job that ends early moves promises forward. Behind a job of which it is not
-known when it could start, all wait. Bad at: time, as each promise is looked for in a timeline
-of all ends and promises; hence at most `DEPTH` of them are made for a queue. Later jobs start
-only beside these.
+starts. Every other gets a planned start: the earliest time, by what is known of run times, at
+which enough is free beside all starts planned before. Starts are planned anew at each pass, so
+they move forward when a job ends early. Behind a job of which it is not known when it could
+start, all wait. Bad at: time, as each start is looked for in a timeline of all ends and starts;
+hence at most `DEPTH` of them are planned for a queue. Later jobs start only beside these.
 
 Sources: Lifka, "The ANL/IBM SP scheduling system", JSSPP 1995; Mu'alem and Feitelson, TPDS
 12(6), 2001. Counted are devices, by type where the job may not have every one; what the
@@ -52,7 +51,7 @@ MOMENT_MS = 1
 """The blocked job is to start, however long it runs: what is free grows from then on."""
 
 DEPTH = 100
-"""Waiting jobs of a queue that are given a promise in one pass."""
+"""Waiting jobs of a queue that get a planned start in one pass."""
 
 
 class Easy:
@@ -208,7 +207,7 @@ class Easy:
 
 
 class Conservative:
-    """The promises of one queue during one pass."""
+    """The planned starts of one queue during one pass."""
 
     def __init__(
         self, cluster: Cluster, shape: Shape, now: Instant, entitlement: Entitlement
@@ -218,7 +217,7 @@ class Conservative:
         self._cluster, self._shape, self.now = cluster, shape, now
         self._estimates, self._entitlement = estimates, entitlement
         self._lined_up: list[Standing] = []
-        """Those to be promised a time as soon as a job asks whether it may start."""
+        """Those that get a planned start as soon as a job asks whether it may start."""
         self._hosts: HostSums | None = HostSums(cluster)
         """Counted as well from the first job on that wants some of them; None then."""
         self._pins: set[str] = set()
@@ -228,7 +227,7 @@ class Conservative:
         """Whether it is not known when one of them starts: then none passes."""
         self.left = DEPTH
         self._since: dict[tuple[tuple[Want, ...], ...], list[tuple[int, int]]] = {}
-        """For each demand, how long promised jobs run, and from when on."""
+        """For each demand, how long jobs with a planned start run, and from when on."""
 
     @cached_property
     def _timelines(self) -> list[tuple[Dimension, Timeline]]:
@@ -237,11 +236,11 @@ class Conservative:
         return [(devices, self._foresee(devices))]
 
     def blocked(self, job: Standing) -> bool:
-        """Let a job be promised a time before any passes it, if there are promises left."""
+        """Plan the start of a job before any passes it, if starts are left."""
         if self.left:
             self.left -= 1
             self._lined_up.append(job)
-        return self._has_promises
+        return self._plans_more
 
     def may_start(self, job: Standing) -> Filter | None:
         self._settle()
@@ -260,10 +259,10 @@ class Conservative:
         return Filter(self._cluster, spares)
 
     def turned_down(self, job: Standing, *, room: bool) -> Key | Next:
-        """Promise it a time too; once no promise is left, return the next that ends in time."""
+        """Plan its start too; once no start is left, return the next that ends in time."""
         if not self._cluster.guarantee.ever_starts(job.shape):
             return Next.NONE
-        if self._has_promises:
+        if self._plans_more:
             self.blocked(job)
             return Next.IN_ORDER
         pending = self._cluster.pending
@@ -279,21 +278,21 @@ class Conservative:
                 free.take(self.now, end, released(dimension, held))
 
     @property
-    def _has_promises(self) -> bool:
+    def _plans_more(self) -> bool:
         return self.left > 0 and not self.stuck
 
     def _settle(self) -> None:
         for job in self._lined_up:
-            self._promise(job)
+            self._plan_start(job)
         self._lined_up.clear()
 
-    def _promise(self, job: Standing) -> Instant | None:
+    def _plan_start(self, job: Standing) -> Instant | None:
         if self.stuck:
             return None
         run, wanted = self._left_of(job), self._wanted(job)
         known = self._since.setdefault(tuple(wants for wants, _ in wanted), [])
         # It was refused a place now: not before something changes is there another. And one
-        # that wants as much for no less long cannot start before one promised already.
+        # that wants as much for no less long cannot start before one planned already.
         changes = [at for _, free in wanted if (at := free.next_step(self.now)) is not None]
         after = min(changes, default=self.now + 1)
         after = max([after, *(at for ran, at in known if ran <= run)])

@@ -1,6 +1,6 @@
 """The availability timeline of one resource dimension: a step function over time.
 
-Running gangs, reserved places, reservations and the promises of backfilling take parts of it.
+Running gangs, reserved places, reservations and planned starts of jobs take parts of it.
 What ends at an instant is gone at that instant. Where it is free is left to the placement.
 """
 

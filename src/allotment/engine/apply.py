@@ -23,7 +23,7 @@ from allotment.engine.records import (
     Stop,
     TaskRecord,
 )
-from allotment.engine.state import Promise, State
+from allotment.engine.state import SavedPlace, State
 from allotment.engine.sweeps import (
     attempt_over,
     measured,
@@ -233,12 +233,12 @@ def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
     # It was waiting: that its back-off ended is no event.
     state.line_up(state.jobs[event.job], record.at)
     _overtakes(state, event.job)
-    promise = Promise(event.job, event.slots, event.entitlement, event.victims, event.quota)
-    state.cluster.reserve(state.reserved_place(promise))
+    place = SavedPlace(event.job, event.slots, event.entitlement, event.victims, event.quota)
+    state.cluster.reserve(state.reserved_place(place))
 
 
 def _overtakes(state: State, job: JobId) -> None:
-    """Count that a job got a place, or the promise of one, before others of its queue."""
+    """Count that a job got a place, or a reserved one, before others of its queue."""
     cluster = state.cluster
     if cluster.overtaking is not None:
         cluster.overtaking.passes(job)
@@ -640,8 +640,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     if event.outcome is e.Outcome.FAILED and move_before(job) is not None:
         # It came to save nothing where it went: it did not come up there.
         job.bad_moves += attempt.saved_at <= attempt.started_at
-    promise = state.cluster.reserved.get(job.id)
-    if promise is not None and job.id not in promise.victims:
+    place = state.cluster.reserved.get(job.id)
+    if place is not None and job.id not in place.victims:
         state.cluster.unreserve(job.id)
     state.cluster.drop(job.id)
     if attempt.shrink is not None:

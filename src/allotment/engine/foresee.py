@@ -37,7 +37,7 @@ class Foresight(msgspec.Struct, frozen=True):
     """Why it cannot be applied now; then nothing else is said."""
     demoted: tuple[Loss, ...] = ()
     """Would lose their guarantee, and run on as borrowers."""
-    unpromised: tuple[JobId, ...] = ()
+    unreserved: tuple[JobId, ...] = ()
     """Have a place reserved that could no longer be kept."""
     stranded: tuple[JobId, ...] = ()
     """Wait, and would fit nowhere any more."""
@@ -78,7 +78,7 @@ def foresee(image: bytes, config: Config, state: State, now: Instant) -> Foresig
     stranded, borrowing = _waiting(before, after)
     return Foresight(
         demoted=tuple(_demoted(before, after)),
-        unpromised=tuple(
+        unreserved=tuple(
             job for job in before.cluster.reserved if job not in after.cluster.reserved
         ),
         stranded=stranded,

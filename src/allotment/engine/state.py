@@ -50,7 +50,7 @@ from allotment.model.spec import NEVER, Dependency
 from allotment.model.tenancy import Config, Preempt
 
 
-class Promise(msgspec.Struct, frozen=True, omit_defaults=True):
+class SavedPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reserved place as it is kept in a snapshot."""
 
     job: JobId
@@ -69,7 +69,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     next_job: JobId
     jobs: list[JobRecord]
     nodes: dict[NodeId, tuple[NodeState, str]]
-    promises: list[Promise]
+    places: list[SavedPlace] = msgspec.field(name="promises")
     health: list[Condition] = []
     shut_since: dict[NodeId, Instant] = {}
     drains_kept: dict[NodeId, str] = {}
@@ -277,7 +277,7 @@ class State:
             return
         line = self.arrays[array.parent]
         if job.id not in self.cluster.reserved:
-            # A gang on its way to a place that it was promised goes on counting.
+            # A gang on its way to its reserved place goes on counting.
             line.inside.discard(job.id)
         line.outside.pop(job.id, None)
         room = array.max_running - len(line.inside)
@@ -316,8 +316,8 @@ class State:
             next_job=self.next_job,
             jobs=[self.jobs[job] for job in sorted(self.jobs)],
             nodes=self.nodes,
-            promises=[
-                Promise(r.job, r.slots, r.entitlement, r.victims, r.quota)
+            places=[
+                SavedPlace(r.job, r.slots, r.entitlement, r.victims, r.quota)
                 for _, r in sorted(self.cluster.reserved.items())
             ],
             health=[how for _, how in sorted((self.health | self.doubts).items())],
@@ -376,33 +376,33 @@ class State:
             state.cluster.disruption.recall(image.losses)
         if state.cluster.overtaking is not None:
             state.cluster.overtaking.recall(image.overtaken)
-        # Snapshots of older versions do not name them, but those with a promise are among them.
-        for job_id in (*image.admitted, *(promise.job for promise in image.promises)):
+        # Older snapshots do not name them, but those with a reserved place are among them.
+        for job_id in (*image.admitted, *(place.job for place in image.places)):
             state._enter_array(state.jobs[job_id])  # noqa: SLF001
         for job in image.jobs:
             state.line_up(job, state.at)
-        for promise in image.promises:
-            state.cluster.reserve(state.reserved_place(promise))
+        for place in image.places:
+            state.cluster.reserve(state.reserved_place(place))
         ended = [job for job in image.jobs if job.state.finished]
         state.finished.extend(
             job.id for job in sorted(ended, key=lambda j: (j.finished_at, j.id))
         )
         return state
 
-    def reserved_place(self, promise: Promise) -> ReservedPlace:
-        """Complete a promise with the needs of its job."""
-        job = self.jobs[promise.job]
+    def reserved_place(self, place: SavedPlace) -> ReservedPlace:
+        """Complete a reserved place with the needs of its job."""
+        job = self.jobs[place.job]
         shape = shape_of(job.spec)
-        needs = needs_of(sized(shape, len(promise.slots)))
+        needs = needs_of(sized(shape, len(place.slots)))
         if job.state is JobState.SUSPENDED:
             needs = self.cluster.gangs[job.id].leases()
         return ReservedPlace(
-            promise.job,
-            promise.slots,
+            place.job,
+            place.slots,
             needs,
-            promise.entitlement,
-            promise.victims,
-            promise.quota,
+            place.entitlement,
+            place.victims,
+            place.quota,
             shape.pin,
         )
 
@@ -454,7 +454,7 @@ class State:
             self._stand_anew()
 
     def _keep_line(self, old: Cluster) -> None:
-        """Let all jobs wait as before, and keep the promises that can be kept."""
+        """Let all jobs wait as before, and keep the reserved places that can be kept."""
         if self.cluster.overtaking is not None and old.overtaking is not None:
             self.cluster.overtaking.recall(old.overtaking.counts())
         for job in sorted(old.pending.all(), key=lambda waiting: waiting.id):

@@ -123,14 +123,14 @@ class Availability:
 
     def _weigh(self) -> None:
         """Return how much of each guarantee can be had now; what is short is shared evenly."""
-        promised: dict[str, int] = {}
+        total: dict[str, int] = {}
         for guaranteed in self._guaranteed.values():
             for kind, amount in guaranteed.items():
-                promised[kind] = promised.get(kind, 0) + amount
+                total[kind] = total.get(kind, 0) + amount
         sound = self._sound()
         for tenant, guaranteed in self._guaranteed.items():
             had = sum(
-                PPM * amount * min(promised[kind], sound.get(kind, 0)) // promised[kind]
+                PPM * amount * min(total[kind], sound.get(kind, 0)) // total[kind]
                 for kind, amount in guaranteed.items()
             )
             self.courses.setdefault(tenant, Course()).ppm = had // sum(guaranteed.values())

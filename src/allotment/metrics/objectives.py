@@ -30,11 +30,11 @@ from allotment.model.queue_tree import QueueTree
 from allotment.model.tenancy import Tenant
 
 MOST_JOBS = 20
-"""Jobs that an answer names for each promise."""
+"""Jobs that an answer names for each objective."""
 
 
 class JobConcerned(msgspec.Struct, frozen=True, gc=False):
-    """A job for which a promise was broken."""
+    """A job for which an objective was not met."""
 
     job: int
     name: str
@@ -45,14 +45,15 @@ class JobConcerned(msgspec.Struct, frozen=True, gc=False):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """How a promise was kept. Lengths are milliseconds, availability is in millionths."""
+    """How an objective was met. Lengths are milliseconds, availability is in millionths."""
 
     tenant: str
     objective: Objective
-    promised: int
+    target: int
+    """The value of the objective."""
     kept: bool
     measured: int
-    """What is held against the promise: the longest, or the mean of availability."""
+    """What is compared with the target: the longest, or the mean of availability."""
     p99: int
     """What 99 % of the cases took at most; what could be had for 99 % of the time."""
     worst: int
@@ -90,11 +91,11 @@ class _Job(msgspec.Struct, gc=False):
 
 
 class _Cases(msgspec.Struct):
-    """The cases of one promise of one tenant."""
+    """The cases of one objective of one tenant."""
 
     lengths: "array[int]"
     given_up: list[int]
-    """Lengths of those that came to no end: they count where they broke the promise."""
+    """Lengths of those that came to no end: they count where they are beyond the target."""
     worst: list[tuple[int, int, JobConcerned]]
     """A heap of the longest, with a number that tells them apart."""
 
@@ -110,24 +111,22 @@ class _Cases(msgspec.Struct):
         if len(self.worst) > MOST_JOBS:
             heappop(self.worst)
 
-    def measured(self, tenant: str, objective: Objective, promised: int) -> Measured:
-        """Hold them against the promise."""
-        late = [ms for ms in self.given_up if ms > promised]
+    def measured(self, tenant: str, objective: Objective, target: int) -> Measured:
+        """Compare them with the target."""
+        late = [ms for ms in self.given_up if ms > target]
         every = sorted([*self.lengths, *late])
-        broken = sum(1 for ms in every if ms > promised)
+        broken = sum(1 for ms in every if ms > target)
         return Measured(
             tenant=tenant,
             objective=objective,
-            promised=promised,
+            target=target,
             kept=not broken,
             measured=every[-1] if every else 0,
             p99=int(percentile(every, 99)) if every else 0,
             worst=every[-1] if every else 0,
             cases=len(every),
             broken=broken,
-            jobs=tuple(
-                each for ms, _, each in sorted(self.worst, reverse=True) if ms > promised
-            ),
+            jobs=tuple(each for ms, _, each in sorted(self.worst, reverse=True) if ms > target),
         )
 
 
@@ -157,7 +156,7 @@ class _Tenant:
         )
 
 
-class Promises:
+class ObjectiveCourse:
     """Folds the log into `rows`. Cases that end before `since` do not count.
 
     O(log n) an event, and O(1) for each job whose place within the guarantee changes; where
@@ -233,20 +232,20 @@ class Promises:
                 tenant.back.add(at - job.asked_at, id, job.name, 0, ended=False)
 
     def rows(self) -> tuple[Measured, ...]:
-        """Return what the newest configuration promises, and how it was kept, by tenant."""
+        """Return how the objectives of the newest configuration were met, by tenant."""
         found: list[Measured] = []
         for name, tenant in sorted(self._tenants.items()):
             for objective in Objective:
-                promised = tenant.objectives.promised(objective)
-                if promised is None:
+                target = tenant.objectives.target(objective)
+                if target is None:
                     continue
                 if objective is Objective.AVAILABILITY:
                     course = self._availability.courses.get(name, Course())
-                    found.append(_available(name, promised, course))
+                    found.append(_available(name, target, course))
                 else:
                     back = objective is Objective.GUARANTEE_BACK
                     cases = tenant.back if back else tenant.wait
-                    found.append(cases.measured(name, objective, promised))
+                    found.append(cases.measured(name, objective, target))
         return tuple(found)
 
     # ── tenants ─────────────────────────────────────────────────────────────────────────
@@ -494,16 +493,16 @@ def _both(first: Handler, second: Handler) -> Handler:
     return handle
 
 
-def _available(tenant: str, promised: int, course: Course) -> Measured:
+def _available(tenant: str, target: int, course: Course) -> Measured:
     mean = course.mean_ppm()
     return Measured(
         tenant=tenant,
         objective=Objective.AVAILABILITY,
-        promised=promised,
-        kept=mean >= promised,
+        target=target,
+        kept=mean >= target,
         measured=mean,
         p99=course.held_for(99),
         worst=course.worst_ppm(),
         cases=1 if course.length_ms else 0,
-        broken=int(mean < promised),
+        broken=int(mean < target),
     )

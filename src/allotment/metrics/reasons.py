@@ -69,7 +69,7 @@ class _Span:
         self.asked_at: Instant | None = None
         """When a suspended job was told to go on."""
         self.held: list[_Lapse] = []
-        self.promised: list[_Lapse] = []
+        self.reserved: list[_Lapse] = []
         self.needs: list[tuple[Instant, tuple[Dependency, ...]]] = []
         """What it depends on, from when."""
         self.notes: list[tuple[Instant, Reason]] = []
@@ -106,8 +106,8 @@ class ReasonHistory:
             e.JobEdited: self._edited,
             e.JobHeld: self._held,
             e.JobReleased: self._released,
-            e.Reserved: self._promised,
-            e.ReservedPlaceDropped: self._promise_dropped,
+            e.Reserved: self._reserved,
+            e.ReservedPlaceDropped: self._place_dropped,
             e.WaitExplained: self._explained,
             e.JobRequeued: self._requeued,
             e.AttemptPlaced: self._placed,
@@ -164,13 +164,13 @@ class ReasonHistory:
         if self._spans and self._spans[-1].held:
             self._spans[-1].held[-1].end = at
 
-    def _promised(self, at: Instant, event: e.Reserved) -> None:
+    def _reserved(self, at: Instant, event: e.Reserved) -> None:
         if self._spans:
-            self._spans[-1].promised.append(_Lapse(at))
+            self._spans[-1].reserved.append(_Lapse(at))
 
-    def _promise_dropped(self, at: Instant, event: e.ReservedPlaceDropped) -> None:
-        if self._spans and self._spans[-1].promised:
-            self._spans[-1].promised[-1].end = at
+    def _place_dropped(self, at: Instant, event: e.ReservedPlaceDropped) -> None:
+        if self._spans and self._spans[-1].reserved:
+            self._spans[-1].reserved[-1].end = at
 
     def _explained(self, at: Instant, event: e.WaitExplained) -> None:
         if self._spans:
@@ -231,7 +231,7 @@ class ReasonHistory:
         cuts = {span.not_before, *(at for at, _ in span.notes), *(at for at, _ in span.needs)}
         if span.asked_at is not None:
             cuts.add(span.asked_at)
-        for lapse in (*span.held, *span.promised):
+        for lapse in (*span.held, *span.reserved):
             cuts |= {lapse.begin, lapse.end or lapse.begin}
         ends = (self._last_end(needs) for _, needs in span.needs)
         return cuts | {at for at in ends if at is not None}
@@ -249,7 +249,7 @@ class ReasonHistory:
             (Reason.BACKOFF, at < span.not_before),
             (
                 Reason.WAITING_FOR_VICTIMS,
-                not suspended and any(lapse.has(at) for lapse in span.promised),
+                not suspended and any(lapse.has(at) for lapse in span.reserved),
             ),
         )
         known = next((reason for reason, there in holds if there), None)

@@ -96,7 +96,7 @@ def spread(values: list[int]) -> Spread:
 
 
 def sla(series: Series, target: Target) -> Sla:
-    """Count the jobs for which the promise was kept."""
+    """Count the jobs for which the target was met."""
     in_time = [wait <= target.start_ms for wait in series.response]
     fair = [
         jct <= target.rho * ideal for jct, ideal in zip(series.jct, series.ideal, strict=True)

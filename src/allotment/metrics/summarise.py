@@ -10,7 +10,7 @@ from allotment.metrics.summary import Summary, Target, WaitParts
 from allotment.metrics.usage import Totals
 from allotment.model.quantity import DEVICE, HOUR, SECOND
 
-PROMISE = Target()
+TARGET = Target()
 NO_CAUSES: Mapping[str, WaitParts] = {}
 
 
@@ -20,7 +20,7 @@ def summarise(
     capacity_milli: int,
     *,
     causes: Mapping[str, WaitParts] = NO_CAUSES,
-    target: Target = PROMISE,
+    target: Target = TARGET,
 ) -> Summary:
     """Return the numbers of a run.
 

@@ -6,14 +6,14 @@ from allotment.model.quantity import MINUTE, Millis
 
 
 class Target(msgspec.Struct, frozen=True, gc=False):
-    """What was promised: a start within `start_ms`, and an end within `rho` × the fair time."""
+    """The target: a start within `start_ms`, and an end within `rho` × the fair time."""
 
     start_ms: Millis = Millis(30 * MINUTE)
     rho: float = 2.0
 
 
 class Sla(msgspec.Struct, frozen=True, gc=False):
-    """The promise, and the shares of completed jobs for which it was kept."""
+    """The target, and the shares of completed jobs that met it."""
 
     target_start_s: float
     target_rho: float
@@ -122,7 +122,7 @@ OF_COMPLETED = (
 
 def is_of_completed(metric: str) -> bool:
     """Whether a number, as `fairness.jain`, says nothing when no job completed."""
-    is_promise = metric.startswith("sla.target")
-    return not is_promise and (
+    is_target = metric.startswith("sla.target")
+    return not is_target and (
         metric.endswith(OF_COMPLETED) or metric.startswith("wait_causes.")
     )

@@ -1,8 +1,8 @@
-"""Whether what tenants are promised can be had: by shape, not only in sum.
+"""Whether what tenants are guaranteed can be had: by shape, not only in sum.
 
-A chain is cut from the top: cells promised at a level are taken whole, the rest is split.
+A chain is cut from the top: cells guaranteed at a level are taken whole, the rest is split.
 Since all cells of a type are alike and lie in each other, that finds a place for every
-promise if there is one at all. Pinned cells are carved out first; their siblings remain.
+guarantee if there is one at all. Pinned cells are carved out first; their siblings remain.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,13 +50,13 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """A level of a chain at which more whole cells are promised than can be had."""
+    """A level of a chain at which more whole cells are guaranteed than can be had."""
 
     chain: str
     type: str
     wanted: int
     available: int
-    """Cells left at that level by what is promised above it and what is pinned."""
+    """Cells left at that level by what is guaranteed above it and what is pinned."""
 
 
 def shapes_of(topology: Topology) -> dict[str, Shape]:
@@ -117,7 +117,7 @@ def _first_leaf(roots: Sequence[RootCell], pin: PinnedCell, width: int) -> int |
 
 
 def shortages(topology: Topology, tenants: Sequence[Tenant]) -> tuple[Shortage, ...]:
-    """Find every level that lacks cells; none means that all promises can be kept at once.
+    """Find every level that lacks cells; none means that all guarantees can be kept at once.
 
     A share whose chain is not clear is passed over, as is a pin that names no cell: these
     are other mistakes. O(roots + nodes · pins + shares · levels).
@@ -138,7 +138,7 @@ def _roots(topology: Topology, chain: str) -> list[RootCell]:
 
 
 def _wanted(shapes: dict[str, Shape], tenants: Sequence[Tenant]) -> dict[str, list[int]]:
-    """Sum up, by chain and place, the cells that tenants are promised beside pinned ones."""
+    """Sum up, by chain and place, the cells that tenants are guaranteed beside pinned ones."""
     wanted = {chain: [0] * len(shape.types) for chain, shape in shapes.items()}
     for tenant in tenants:
         for share in tenant.cells:

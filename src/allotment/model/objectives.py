@@ -1,4 +1,4 @@
-"""What a tenant was promised, in figures that can be measured. docs/metrics.md defines each."""
+"""The service objectives of a tenant, as figures. docs/metrics.md defines each."""
 
 from enum import StrEnum
 
@@ -11,7 +11,7 @@ PPM = 1_000_000
 
 
 class Objective(StrEnum):
-    """The kinds of promises, by their keys in the configuration."""
+    """The kinds of objectives, by their keys in the configuration."""
 
     GUARANTEE_BACK = "guarantee_back_within"
     """What was lent is returned within so long of being asked for."""
@@ -22,15 +22,15 @@ class Objective(StrEnum):
 
 
 class Objectives(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One tenant's promises; None where nothing was promised."""
+    """One tenant's objectives; None where it has none."""
 
     guarantee_back_ms: Millis | None = None
     wait_ms: Millis | None = None
     availability_ppm: int | None = None
     """Millionths of the guarantee, over time."""
 
-    def promised(self, objective: Objective) -> int | None:
-        """Return what was promised: milliseconds, or millionths."""
+    def target(self, objective: Objective) -> int | None:
+        """Return the target value: milliseconds, or millionths; None where there is none."""
         match objective:
             case Objective.GUARANTEE_BACK:
                 return self.guarantee_back_ms

@@ -160,7 +160,7 @@ class PreemptRules(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     starved_ms: Millis = Millis(0)
     """A job that waited so long takes from one of its priority that ran as long; 0: never."""
     short_ms: Millis = Millis(0)
-    """A job that promised to end by then takes from a longer one of its priority; 0: never."""
+    """A job that ends by then (`max_run_time`) takes from a longer one of its priority; 0: never."""
 
     @property
     def lenient(self) -> bool:
@@ -199,7 +199,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     weight_milli: int = 1000
     """How much it counts for among the tenants, in thousandths."""
     objectives: Objectives = NO_OBJECTIVES
-    """What it was promised, to be measured: it changes no decision."""
+    """Its service objectives: they are measured, and change no decision."""
     budgets: tuple[Budget, ...] = ()
     """GPU-hours that its jobs may use in a stretch of time."""
     preempt_rules: PreemptRules = PreemptRules()

@@ -24,7 +24,7 @@ LEAF = "leaf"
 _Owner = tuple[int, str, str, str]
 """Leaves of a node, whose, by which type of cell, by which pin."""
 _User = tuple[int, JobId, str, bool, bool]
-"""Leaves of a node, who, of which tenant, whether borrowed, whether only promised."""
+"""Leaves of a node, their job and its tenant, whether borrowed, whether only reserved."""
 _Ills = dict[NodeId, dict[int, tuple[str, int]]]
 """What is wrong with parts of nodes, and since when."""
 
@@ -140,12 +140,12 @@ class _ChainReader:
             key=lambda gang: gang.entitlement is Entitlement.OPPORTUNISTIC,
         )
         for gang in gangs:
-            self._enter(gang, gang.id, gang.tenant, promised=False)
-        for promise in cluster.reserved.values():
-            self._enter(promise, promise.job, cluster.tenant_of(promise.job), promised=True)
+            self._enter(gang, gang.id, gang.tenant, reserved=False)
+        for kept in cluster.reserved.values():
+            self._enter(kept, kept.job, cluster.tenant_of(kept.job), reserved=True)
 
     def _enter(
-        self, place: Gang | ReservedPlace, job: JobId, tenant: str, *, promised: bool
+        self, place: Gang | ReservedPlace, job: JobId, tenant: str, *, reserved: bool
     ) -> None:
         lent = place.entitlement is Entitlement.OPPORTUNISTIC
         slots, needs = place.slots, place.needs
@@ -153,7 +153,7 @@ class _ChainReader:
         if lent or not place.quota:
             for spot in self.cells.leaves_of(slots, needs):
                 if spot.chain == self.at:
-                    mask = spot.mask if promised else self.hosts.of_borrower(spot)
+                    mask = spot.mask if reserved else self.hosts.of_borrower(spot)
                     found.append((spot.node, mask))
         else:
             for spot, level in self.cells.spots(slots, needs, place.quota):
@@ -161,7 +161,7 @@ class _ChainReader:
                     mask = self.hosts.of_owner(tenant, place.pin, level, spot)
                     found.append((spot.node, mask))
         for node, mask in found:
-            self.users[node].append((mask, job, tenant, lent, promised))
+            self.users[node].append((mask, job, tenant, lent, reserved))
 
     # ── views ───────────────────────────────────────────────────────────────────────────
 
@@ -259,8 +259,8 @@ class _ChainReader:
             if owners
             else (),
             tuple(
-                CellUser(job, tenant, borrows, promised, places((sat & mask) >> first))
-                for sat, job, tenant, borrows, promised in users
+                CellUser(job, tenant, borrows, reserved, places((sat & mask) >> first))
+                for sat, job, tenant, borrows, reserved in users
                 if sat & mask or not sat
             )
             if users

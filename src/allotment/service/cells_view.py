@@ -43,7 +43,7 @@ class CellUser(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     job: JobId
     tenant: str
     borrows: bool = False
-    promised: bool = False
+    reserved: bool = False
     leaves: tuple[int, ...] = ()
 
 

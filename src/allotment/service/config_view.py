@@ -63,7 +63,7 @@ class ConfigPlan(msgspec.Struct, frozen=True):
     refusal: str = ""
     """Why it cannot be applied now; empty when it can."""
     demoted: tuple[DemotedJob, ...] = ()
-    unpromised: tuple[JobId, ...] = ()
+    unreserved: tuple[JobId, ...] = ()
     """Jobs that would lose their reserved place; another is searched for."""
     stranded: tuple[JobId, ...] = ()
     """Waiting jobs that would fit nowhere any more."""

@@ -50,7 +50,7 @@ ASSUMPTIONS = (
 )
 
 
-PROMISED = "good: its place is reserved, and the jobs in it were told to leave"
+RESERVED = "good: its place is reserved, and the jobs in it were told to leave"
 
 
 class Estimating:
@@ -211,8 +211,8 @@ def in_words(
         blocked = why(state, job, now) or blocked
     never = _never(state, job, blocked) if earliest is None else ""
     unseen = expected is None and not never
-    promised = job is not None and job.id in state.cluster.reserved and latest is not None
-    basis = () if never or promised else found.basis
+    reserved = job is not None and job.id in state.cluster.reserved and latest is not None
+    basis = () if never or reserved else found.basis
     outlook = Outlook.NEVER if never else _outlook(found, expected, latest, now)
     return StartEstimate(
         job=job.id if job is not None else None,
@@ -228,7 +228,7 @@ def in_words(
         places=_places(state, run.slots) if expected is not None else (),
         entitlement=run.entitlement if expected is not None else None,
         basis=basis,
-        confidence=PROMISED if promised else _confidence(basis, outlook),
+        confidence=RESERVED if reserved else _confidence(basis, outlook),
         note=never
         if never and not found.expected.ended
         else _note_on(found, middle, now, blocked, after),

@@ -72,7 +72,7 @@ class Historian:
         return await self._ask(partial(usage_of, next_job=next_job, by=by), since, until)
 
     async def objectives(self, since: int, until: int, next_job: int) -> ObjectivesReport:
-        """Measure the promises in a stretch. Raises Rejected as `statistics` does."""
+        """Measure the service objectives in a stretch. Raises Rejected as `statistics` does."""
         return await self._ask(partial(objectives_of, next_job=next_job), since, until)
 
     async def stretches(self, job: JobId, end_of: EndOf, now: Instant) -> list[Stretch]:

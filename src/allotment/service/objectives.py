@@ -1,9 +1,9 @@
-"""From the event log to whether promises were kept in a stretch of it."""
+"""From the event log to whether service objectives were met in a stretch of it."""
 
 from collections.abc import Iterable, Iterator
 
 from allotment.metrics.fold import Folds
-from allotment.metrics.objectives import Promises
+from allotment.metrics.objectives import ObjectiveCourse
 from allotment.model import events as e
 from allotment.model.quantity import Instant
 from allotment.service.objectives_view import ObjectivesReport
@@ -19,10 +19,10 @@ def objectives_of(
     stretch. `next_job` is the id that the next job will get, 0 where that is not known.
     """
     known = Retained()
-    promises = Promises(since)
-    folds = Folds(promises)
+    course = ObjectiveCourse(since)
+    folds = Folds(course)
     folds.feed(_until(records, until, known))
-    promises.close(until)
+    course.close(until)
     known.close(next_job)
     begin = known.first_at if since < known.first_at < until else since
     return ObjectivesReport(
@@ -30,7 +30,7 @@ def objectives_of(
         until=until,
         known_since=known.since(until),
         forgotten=known.forgotten,
-        rows=promises.rows(),
+        rows=course.rows(),
     )
 
 

@@ -42,7 +42,7 @@ class _Sum(msgspec.Struct):
     used: Vector = msgspec.field(default_factory=dict[str, int])
     own: Vector = msgspec.field(default_factory=dict[str, int])
     """What of it counts as its tenant's own use."""
-    promised: Vector = msgspec.field(default_factory=dict[str, int])
+    reserved: Vector = msgspec.field(default_factory=dict[str, int])
     running: int = 0
     waiting: int = 0
     eligible: int = 0
@@ -52,7 +52,7 @@ class _Sum(msgspec.Struct):
         """Add what is in a queue inside it."""
         add(self.used, other.used)
         add(self.own, other.own)
-        add(self.promised, other.promised)
+        add(self.reserved, other.reserved)
         self.running += other.running
         self.waiting += other.waiting
         self.eligible += other.eligible
@@ -94,19 +94,19 @@ def _leaves(state: State, tenants: set[str]) -> Leaves:
 
 
 def _add_passing(state: State, tenants: set[str], found: Leaves) -> None:
-    """Add what elastic gangs give up and still hold, and what is promised."""
+    """Add what elastic gangs give up and still hold, and what is reserved."""
     cluster = state.cluster
     for gang in cluster.placed.parting.values():
         if gang.tenant in tenants:
             parts = _parts_held(cluster, gang.slots, gang.needs)
             add(found[gang.tenant, gang.standing.shape.queue].used, parts)
-    for job, promise in cluster.reserved.items():
+    for job, place in cluster.reserved.items():
         spec = state.jobs[job].spec
         if spec.tenant in tenants:
-            parts = _parts_held(cluster, promise.slots, promise.needs)
+            parts = _parts_held(cluster, place.slots, place.needs)
             if job not in cluster.gangs:
                 parts[JOBS] = 1
-            add(found[spec.tenant, spec.queue].promised, parts)
+            add(found[spec.tenant, spec.queue].reserved, parts)
 
 
 def _parts_held(
@@ -227,7 +227,7 @@ class _TreeReader:
             borrows=queue.terms.borrow,
             guaranteed=self._given[queue.name],
             used=total.used,
-            promised={p: n for p, n in total.promised.items() if p != JOBS},
+            reserved={p: n for p, n in total.reserved.items() if p != JOBS},
             borrowed=borrowed,
             lent=self._lent[queue.name],
             soft_limit=_parts(queue.terms.soft_limit),
@@ -276,7 +276,7 @@ def _strictness(state: QueueState) -> int:
 
 def _stands(queue: Queue, total: _Sum, borrowed: Vector) -> QueueStand:
     held = {**total.used, JOBS: total.running}
-    add(held, total.promised)
+    add(held, total.reserved)
     if any(held.get(part, 0) >= most for part, most in limit_of(queue).items()):
         return QueueStand.AT_LIMIT
     return QueueStand.BEYOND if borrowed else QueueStand.WITHIN

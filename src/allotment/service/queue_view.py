@@ -52,7 +52,7 @@ class QueueView(msgspec.Struct, frozen=True):
     """What is its own; of a part it does not name, what is guaranteed inside it."""
     used: Vector
     """What its jobs hold, on whatever grounds."""
-    promised: Vector
+    reserved: Vector
     """The reserved places of its jobs."""
     borrowed: Vector
     """What of `used` is beyond its guarantee, or beyond its tenant's."""

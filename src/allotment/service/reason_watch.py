@@ -1,6 +1,6 @@
 """Looks now and then for what jobs wait, and says what is new, for their history.
 
-What a job's own events tell is not looked for: held, dependencies, back-offs, promised
+What a job's own events tell is not looked for: held, dependencies, back-offs, reserved
 places. A look takes a few milliseconds at most and goes on where the last one ended, so a
 long line costs the service no more than a short one: it is only looked through less often.
 A change counts once it is seen twice in a row and has held for a while, which grows with

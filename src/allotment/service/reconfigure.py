@@ -128,7 +128,7 @@ class Reconfiguring:
                 for loss in found.demoted
                 if loss.job in jobs
             ),
-            unpromised=found.unpromised,
+            unreserved=found.unreserved,
             stranded=found.stranded,
             borrowing=found.borrowing,
             stuck=tuple(

@@ -17,7 +17,7 @@ from allotment.wire.cells_read import topology_of
 from allotment.wire.cells_tenants import Guarantees, guarantees_of
 from allotment.wire.config_budgets import budgets_of, wrong_budgets
 from allotment.wire.config_engines import Found, engines_of, with_engines
-from allotment.wire.config_promises import objectives_of
+from allotment.wire.config_objectives import objectives_of
 from allotment.wire.config_shape import (
     MOST_GPUS_IN_ALL,
     ConfigShape,
@@ -384,7 +384,7 @@ def _unknown_default(shape: ConfigShape) -> Iterator[Finding]:
 
 
 def _doubtful(shape: ConfigShape, machine: Node | None) -> Iterator[Finding]:
-    """Find what has no effect, or promises more than this machine has."""
+    """Find what has no effect, or guarantees more than this machine has."""
     named = shape.nodes is not None or shape.hardware
     if shape.virtual_gpus and named and not shape.engines:
         yield (

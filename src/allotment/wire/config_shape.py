@@ -20,7 +20,7 @@ from allotment.wire import amounts, words
 from allotment.wire.amiss import Amiss, not_a
 from allotment.wire.cells_shape import CellsShape, ShareCount
 from allotment.wire.config_budgets import BudgetShape
-from allotment.wire.config_promises import ObjectivesShape, read_percent
+from allotment.wire.config_objectives import ObjectivesShape, read_percent
 from allotment.wire.dated_shape import PeriodShape
 from allotment.wire.fields import (
     LAST_PORT,

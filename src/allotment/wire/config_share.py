@@ -60,35 +60,37 @@ def over_capacity(
     """Return a problem for each resource that is guaranteed beyond what there is."""
     for key, field, show in PARTS:
         there: int = getattr(capacity, field)
-        promised = {tenant.name: int(getattr(tenant.guaranteed, field)) for tenant in tenants}
-        total = sum(promised.values())
+        guaranteed = {tenant.name: int(getattr(tenant.guaranteed, field)) for tenant in tenants}
+        total = sum(guaranteed.values())
         if total > there:
-            who = _list(key, promised, shapes, show)
+            who = _list(key, guaranteed, shapes, show)
             yield (
-                _place(key, promised, shapes),
+                _place(key, guaranteed, shapes),
                 f"all guarantees of {key} add up to {show(total)}, which is "
                 f"{show(total - there)} more than there is: {who}",
                 "lower a guarantee, or add nodes",
             )
 
 
-def _place(key: str, promised: Mapping[str, int], shapes: Mapping[str, TenantShape]) -> Place:
+def _place(key: str, guaranteed: Mapping[str, int], shapes: Mapping[str, TenantShape]) -> Place:
     """Point at the largest guarantee that was written down."""
-    written = [name for name in promised if getattr(shapes[name].guaranteed, key) is not None]
+    written = [name for name in guaranteed if getattr(shapes[name].guaranteed, key) is not None]
     if not written:
         return ("tenants",)
-    return ("tenants", max(written, key=lambda name: promised[name]), "guaranteed", key)
+    return ("tenants", max(written, key=lambda name: guaranteed[name]), "guaranteed", key)
 
 
 def _list(
     key: str,
-    promised: Mapping[str, int],
+    guaranteed: Mapping[str, int],
     shapes: Mapping[str, TenantShape],
     show: Callable[[int], str],
 ) -> str:
-    largest = sorted((name for name in promised if promised[name]), key=lambda n: -promised[n])
+    largest = sorted(
+        (name for name in guaranteed if guaranteed[name]), key=lambda n: -guaranteed[n]
+    )
     words = [
-        f"{name} {show(promised[name])}"
+        f"{name} {show(guaranteed[name])}"
         + (" (in proportion)" if getattr(shapes[name].guaranteed, key) is None else "")
         for name in largest[:MOST_NAMED]
     ]

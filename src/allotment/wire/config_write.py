@@ -13,7 +13,7 @@ from allotment.model.tenancy import Config, DatedChange, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
 from allotment.wire.config_budgets import budgets_to_wire
-from allotment.wire.config_promises import objectives_to_wire, write_percent
+from allotment.wire.config_objectives import objectives_to_wire, write_percent
 from allotment.wire.config_shape import ALL
 from allotment.wire.dated_write import differing, period_to_wire
 from allotment.wire.mlflow_shape import mlflow_to_wire
@@ -174,8 +174,8 @@ def _tenant(tenant: Tenant, changes: Sequence[DatedChange]) -> Written:
         **({"per_user": _cap(tenant.per_user)} if tenant.per_user != NOTHING else {}),
         **shared_to_wire(tenant.share, tenant.weight_milli),
         **(
-            {"objectives": promised}
-            if (promised := objectives_to_wire(tenant.objectives))
+            {"objectives": objectives}
+            if (objectives := objectives_to_wire(tenant.objectives))
             else {}
         ),
         **({"budgets": budgets_to_wire(tenant.budgets)} if tenant.budgets else {}),

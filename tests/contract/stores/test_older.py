@@ -31,7 +31,7 @@ CONFIGS = sorted(OLDER.glob("*/*.yaml"))
 WORDS = {"message", "hint", "notes", "trouble"}
 """What is for people may be said in other words."""
 
-RENAMED = {"in_line": "eligible", "owed": "guaranteed"}
+RENAMED = {"in_line": "eligible", "owed": "guaranteed", "promised": "reserved"}
 """Fields of answers that have another name now."""
 
 

@@ -74,7 +74,7 @@ def test_it_fits_a_screen_of_eighty_columns(
     assert max(map(len, ran.out.splitlines())) <= 80
 
 
-def test_without_promises(service: Service, state: Path) -> None:
+def test_without_objectives(service: Service, state: Path) -> None:
     service.routes["GET /v1/objectives"] = Answer(msgspec.json.encode(told()))
     ran = allot("objectives", "--state", state)
     assert ran.out.splitlines()[-1] == "No tenant has service objectives."

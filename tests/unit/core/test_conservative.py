@@ -1,4 +1,4 @@
-"""Conservative backfilling beside places that are promised."""
+"""Conservative backfilling beside reserved places."""
 
 import pytest
 from msgspec.structs import replace
@@ -21,8 +21,8 @@ NOW = Instant(50)
 GUARANTEED = Entitlement.GUARANTEED
 
 
-def promised(*, still_there: bool) -> Cluster:
-    """Two devices: one is promised to job 2, and job 1 has left it or is about to."""
+def reserved(*, still_there: bool) -> Cluster:
+    """Two devices: one is reserved for job 2, and job 1 has left it or is about to."""
     policies = replace(POLICIES, estimates=Known(RUNS_MS.get))
     cluster = a_cluster("1x2", policies, QueueOrder.CONSERVATIVE)
     gang = place(cluster, a_standing(1))
@@ -39,30 +39,30 @@ def promised(*, still_there: bool) -> Cluster:
 
 
 @pytest.mark.parametrize("still_there", [True, False])
-def test_a_promised_device_counts_once(still_there: bool) -> None:
-    cluster = promised(still_there=still_there)
+def test_a_reserved_device_counts_once(still_there: bool) -> None:
+    cluster = reserved(still_there=still_there)
     made = Conservative(cluster, a_shape(1), NOW, GUARANTEED)
     assert made.may_start(a_standing(3))
     place(cluster, a_standing(3))
     made.started(a_standing(3))
     assert not made.may_start(a_standing(4))
-    assert made._promise(a_standing(4)) == NOW + RUNS_MS[2]
+    assert made._plan_start(a_standing(4)) == NOW + RUNS_MS[2]
 
 
 @pytest.mark.parametrize("still_there", [True, False])
 def test_a_job_that_needs_it_too_waits_for_its_end(still_there: bool) -> None:
-    cluster = promised(still_there=still_there)
+    cluster = reserved(still_there=still_there)
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
     assert not made.may_start(a_standing(4, 2))
-    assert made._promise(a_standing(4, 2)) == NOW + RUNS_MS[2]
+    assert made._plan_start(a_standing(4, 2)) == NOW + RUNS_MS[2]
 
 
 def test_a_job_that_is_promised_a_place_for_nobody_knows_how_long_has_it_for_good() -> None:
-    cluster = promised(still_there=False)
+    cluster = reserved(still_there=False)
     cluster.policies = replace(POLICIES, estimates=Known({3: 5, 4: 5}.get))
     made = Conservative(cluster, a_shape(2), NOW, GUARANTEED)
     assert made.may_start(a_standing(3))
-    assert made._promise(a_standing(4, 2)) is None
+    assert made._plan_start(a_standing(4, 2)) is None
 
 
 def test_a_reserved_place_on_a_node_of_a_reservation_counts_once() -> None:

@@ -186,7 +186,7 @@ def test_a_reserved_place_in_a_cell_that_goes_is_dropped() -> None:
     world.cycle()
     assert wide in world.state.cluster.reserved
     foreseen = world.becomes(config(A2, B1, guaranteed="v: 1"))
-    assert foreseen.unpromised == (wide,)
+    assert foreseen.unreserved == (wide,)
     assert wide not in world.state.cluster.reserved
     for job in borrowers:
         world.ends(job, 143)

@@ -1,8 +1,8 @@
-"""Whether promises were kept: what is a case of each, and how long it took."""
+"""Whether objectives were met: what is a case of each, and how long it took."""
 
 from msgspec.structs import replace
 
-from allotment.metrics.objectives import Measured, Promises
+from allotment.metrics.objectives import Measured, ObjectiveCourse
 from allotment.model import events as e
 from allotment.model.amounts import amounts
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
@@ -20,12 +20,14 @@ OWN, BORROWED = Entitlement.GUARANTEED, Entitlement.OPPORTUNISTIC
 TEN = Objectives(Millis(10), Millis(10), 900_000)
 
 
-def promised(tenant: Tenant, objectives: Objectives = TEN) -> Tenant:
+def measured_by(tenant: Tenant, objectives: Objectives = TEN) -> Tenant:
     return replace(tenant, objectives=objectives)
 
 
 def config(*tenants: Tenant, nodes: int = 2) -> Config:
-    return a_config(*(tenants or (promised(a_tenant("t", 8)), a_tenant("u", 8))), nodes=nodes)
+    return a_config(
+        *(tenants or (measured_by(a_tenant("t", 8)), a_tenant("u", 8))), nodes=nodes
+    )
 
 
 def a_log() -> History:
@@ -33,10 +35,10 @@ def a_log() -> History:
 
 
 def of(log: History, what: Objective, *, end: int | None = None, since: int = 0) -> Measured:
-    promises = Promises(Instant(since))
-    log.into(promises)
-    promises.close(Instant(log.now if end is None else end))
-    (row,) = [row for row in promises.rows() if row.objective is what]
+    course = ObjectiveCourse(Instant(since))
+    log.into(course)
+    course.close(Instant(log.now if end is None else end))
+    (row,) = [row for row in course.rows() if row.objective is what]
     return row
 
 
@@ -108,7 +110,7 @@ def test_what_can_never_be_within_holds_up_nobody() -> None:
 def test_never_within_what_its_queue_is_guaranteed_it_holds_up_nobody() -> None:
     def owing(**parts: int) -> Config:
         queues = (Queue("default", terms=Terms(guaranteed=amounts(parts))), Queue("other"))
-        return config(promised(replace(a_tenant("t", 8), queues=queues)))
+        return config(measured_by(replace(a_tenant("t", 8), queues=queues)))
 
     log = History().configure(owing(gpu=6000)).submit(1, 6, preemptible=False)
     # From here on its queue is guaranteed less than it needs: it can only wait.
@@ -176,7 +178,7 @@ def test_a_wait_given_up_counts_only_if_it_was_too_long() -> None:
 
 
 def test_a_user_at_the_cap_of_its_tenant_does_not_count() -> None:
-    tenant = replace(promised(a_tenant("t", 8)), per_user=Resources(gpu_milli=2000))
+    tenant = replace(measured_by(a_tenant("t", 8)), per_user=Resources(gpu_milli=2000))
     log = History().configure(config(tenant))
     log.submit(1, 2, user="ann").submit(2, 1, user="ann").at(3).place(1).at(20).succeed(1)
     assert wait(log.at(24)).worst == 3
@@ -185,7 +187,7 @@ def test_a_user_at_the_cap_of_its_tenant_does_not_count() -> None:
 
 def test_another_guarantee_is_judged_from_then_on() -> None:
     log = a_log().submit(1, 9).at(20)
-    log.configure(config(promised(a_tenant("t", 9)))).at(25).place(1)
+    log.configure(config(measured_by(a_tenant("t", 9)))).at(25).place(1)
     assert wait(log).worst == 5
 
 
@@ -216,7 +218,7 @@ def test_own_jobs_that_give_way_were_not_lent() -> None:
     assert back(reserve(log, 2, 1).at(50).evict(1).place(2)).cases == 0
 
 
-def test_a_promise_made_anew_at_once_is_the_same_asking() -> None:
+def test_a_reserved_place_made_anew_at_once_is_the_same_asking() -> None:
     log = reserve(drop(reserve(lent(), 3, 2).at(105), 3), 3, 2).at(115).evict(2).place(3)
     assert (back(log).cases, back(log).worst) == (1, 15)
     log = reserve(drop(reserve(lent(), 3, 2).at(105), 3).at(106), 3, 2).at(115).place(3)
@@ -248,7 +250,7 @@ def test_half_of_the_cluster_is_half_of_every_guarantee() -> None:
 
 
 def test_what_nobody_is_guaranteed_may_break() -> None:
-    log = History().configure(config(promised(a_tenant("t", 4)))).lose(0)
+    log = History().configure(config(measured_by(a_tenant("t", 4)))).lose(0)
     assert availability(log, 10).measured == 1_000_000
 
 
@@ -279,23 +281,23 @@ def test_cells_are_looked_at_by_their_kind() -> None:
     )
     roots = (RootCell("a-node", "a0", (NodeId(0),)), RootCell("b-node", "b0", (NodeId(1),)))
     tenants = [
-        promised(replace(a_tenant(name, 8), cells=(CellShare(kind, 1),)))
+        measured_by(replace(a_tenant(name, 8), cells=(CellShare(kind, 1),)))
         for name, kind in (("t", "a-node"), ("u", "b-node"))
     ]
     cells = replace(config(*tenants), topology=Topology(types, roots))
-    promises = Promises()
-    History().configure(cells).lose(0).into(promises)
-    promises.close(Instant(10))
+    course = ObjectiveCourse()
+    History().configure(cells).lose(0).into(course)
+    course.close(Instant(10))
     found = {
         row.tenant: row.measured
-        for row in promises.rows()
+        for row in course.rows()
         if row.objective is Objective.AVAILABILITY
     }
     assert found == {"t": 0, "u": 1_000_000}
 
 
-def test_without_promises_there_is_nothing_to_say() -> None:
-    promises = Promises()
-    History().configure(a_config(a_tenant("t", 8))).submit(1).into(promises)
-    promises.close(Instant(10))
-    assert promises.rows() == ()
+def test_without_objectives_there_is_nothing_to_say() -> None:
+    course = ObjectiveCourse()
+    History().configure(a_config(a_tenant("t", 8))).submit(1).into(course)
+    course.close(Instant(10))
+    assert course.rows() == ()

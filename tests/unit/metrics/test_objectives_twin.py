@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from allotment.core.caps import is_used_up
 from allotment.metrics.fold import Folds
-from allotment.metrics.objectives import Promises
+from allotment.metrics.objectives import ObjectiveCourse
 from allotment.metrics.within import ZERO, fits, minus, plus, vector
 from allotment.model import commands as c
 from allotment.model.budget import GPU_HOUR, Budget, Every
@@ -94,9 +94,9 @@ def step(world: World, luck: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_every_wait_is_what_the_books_say(seed: int) -> None:
     luck = random.Random(seed)
-    promise = Objectives(wait_ms=Millis(0))
+    objective = Objectives(wait_ms=Millis(0))
     tenants = [
-        replace(a_tenant(name, 6, order=order), objectives=promise, budgets=budgets)
+        replace(a_tenant(name, 6, order=order), objectives=objective, budgets=budgets)
         for name, order, budgets in (
             ("vision", QueueOrder.STRICT, ()),
             ("nlp", QueueOrder.SKIP, BUDGETS if seed % 2 else ()),
@@ -110,11 +110,11 @@ def test_every_wait_is_what_the_books_say(seed: int) -> None:
             world.cycle()
         if luck.random() < 0.5:
             twin.pass_by(luck.choice([1, 7, 500, 3000]))
-    promises = Promises()
-    fed = Folds(promises)
+    course = ObjectiveCourse()
+    fed = Folds(course)
     fed.feed(world.log)
-    promises.close(Instant(world.now))
-    rows = [row for row in promises.rows() if row.objective is Objective.WAIT]
+    course.close(Instant(world.now))
+    rows = [row for row in course.rows() if row.objective is Objective.WAIT]
     assert sum(twin.waited.values()) > 0 or seed % 2
     told: dict[int, int] = {}
     for row in rows:

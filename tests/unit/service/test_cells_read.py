@@ -89,7 +89,7 @@ def test_a_part_of_a_node_counts_its_leaves_from_its_own_first(world: World) -> 
     assert leaf.name == f"{node.name}/1/0/0"
 
 
-def test_borrowers_and_promises_show(world: World) -> None:
+def test_borrowers_and_reserved_places_show(world: World) -> None:
     for _ in range(4):
         placed(world, "guest", 8)
     assert {root.state for root in cell_tree(world.state).roots} == {CellState.LENT}
@@ -101,7 +101,7 @@ def test_borrowers_and_promises_show(world: World) -> None:
     ]
     placed(world, "vision", 8)
     users = [u for root in cell_tree(world.state).roots for n in root.cells for u in n.users]
-    assert [(user.job, user.borrows) for user in users if user.promised] == [(5, False)]
+    assert [(user.job, user.borrows) for user in users if user.reserved] == [(5, False)]
     assert account(world, "vision")[1].used == 1
 
 

@@ -15,7 +15,7 @@ from allotment.model.spec import Dependency
 from allotment.model.tenancy import Config, Queue, QueueOrder, QueueState
 from allotment.service.archive import Archive
 from allotment.service.estimate_view import Outlook, StartEstimate
-from allotment.service.estimating import PROMISED, Estimating, in_words
+from allotment.service.estimating import RESERVED, Estimating, in_words
 from allotment.service.pipeline import Pipeline
 from allotment.service.why import after_others
 from allotment.sim.ahead import FORCE_MS
@@ -197,7 +197,7 @@ def test_of_one_that_was_not_submitted_the_reason_is_the_copys() -> None:
     assert "too little is free of: GPU." in estimate.note
 
 
-def test_a_promised_place_hangs_on_nobodys_run_time() -> None:
+def test_a_reserved_place_hangs_on_nobodys_run_time() -> None:
     world = World(a_config(a_tenant("vision", 0), a_tenant("nlp", 8)))
     runs = world.submit(a_job().gpus(8).checkpointing(grace_ms=7000))
     world.cycle()
@@ -205,7 +205,7 @@ def test_a_promised_place_hangs_on_nobodys_run_time() -> None:
     job = world.submit(a_job().of("nlp").gpus(8))
     world.cycle()
     found = told(world, job)
-    assert (found.outlook, found.basis, found.confidence) == (Outlook.LATER, (), PROMISED)
+    assert (found.outlook, found.basis, found.confidence) == (Outlook.LATER, (), RESERVED)
     assert found.earliest == world.now
     assert found.latest == world.now + 7000 + FORCE_MS
 

@@ -158,14 +158,14 @@ def test_who_waits_and_the_oldest_of_those_in_line(tree: Config) -> None:
     assert seen(world)["research.train"].waiting == 0
 
 
-def test_a_place_that_is_promised_counts_until_it_is_given(tree: Config) -> None:
+def test_a_reserved_place_counts_until_it_is_given(tree: Config) -> None:
     world = World(tree)
     for devices in (6, 2):
         runs(world, devices, "research.eval")
     world.submit(a_job().gpus(2).of("vision", "dev"))
     world.cycle()
     dev = seen(world)["dev"]
-    assert (dev.promised["gpu"], dev.used, dev.waiting, dev.running) == (2000, {}, 1, 0)
+    assert (dev.reserved["gpu"], dev.used, dev.waiting, dev.running) == (2000, {}, 1, 0)
 
 
 def test_tasks_that_an_elastic_gang_gives_up_count_until_they_are_gone() -> None:

@@ -1,4 +1,4 @@
-"""What a configuration promises a tenant."""
+"""The service objectives of a tenant in a configuration."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from allotment.model.objectives import Objectives
 from allotment.model.quantity import MINUTE, Millis
 from allotment.model.tenancy import Tenant
 from allotment.wire.config import config_to_wire, read_config
-from allotment.wire.config_promises import write_percent
+from allotment.wire.config_objectives import write_percent
 from allotment.wire.tree import Plain
 
 NODE = "nodes: [{name: n, cpu: 8, memory: 8GiB, gpu: {type: A, count: 8}}]\n"

@@ -1,4 +1,4 @@
-"""What a configuration promises a tenant: its objectives."""
+"""The service objectives of a tenant, as a configuration has them."""
 
 import re
 from fractions import Fraction
@@ -35,7 +35,7 @@ def write_percent(ppm: int) -> str:
 
 
 class ObjectivesShape(Shape):
-    """What a tenant is promised; what is left out is not."""
+    """The objectives of a tenant; what is left out is not measured."""
 
     guarantee_back_within: Duration | None = Field(default=None, examples=["2min"])
     wait_within_guarantee: Duration | None = Field(default=None, examples=["10min"])
@@ -45,14 +45,14 @@ class ObjectivesShape(Shape):
 
 
 def objectives_of(shape: ObjectivesShape) -> Objectives:
-    """Return the promises as values."""
+    """Return the objectives as values."""
     return Objectives(
         shape.guarantee_back_within, shape.wait_within_guarantee, shape.availability
     )
 
 
 def objectives_to_wire(objectives: Objectives) -> dict[str, Plain]:
-    """Return objectives as they are written; what is not promised is left out."""
+    """Return objectives as they are written; what has no target is left out."""
     lengths = {
         "guarantee_back_within": objectives.guarantee_back_ms,
         "wait_within_guarantee": objectives.wait_ms,
