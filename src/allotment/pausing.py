@@ -147,7 +147,7 @@ class Pause:
         self._is_new = True
 
     def _free(self) -> bool:
-        """Give memory back; False where that failed, and all is as it was."""
+        """Free memory; return False where that failed, and all is as it was."""
         if not self._pause:
             return False
         try:

@@ -72,7 +72,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Where to go on after what was given out; empty before anything was read."""
+        """Return where to go on after what was given out; empty before anything was read."""
         waiting, _ = self._decoder.getstate()
         return str(self.offset - len(waiting)) if self.offset > 0 else ""
 

@@ -24,12 +24,12 @@ class Contact:
 
     @property
     def silent_s(self) -> float:
-        """For how long it has not answered; 0 where it does."""
+        """Return for how long it has not answered; 0 where it does."""
         return monotonic() - self._answered if self.trouble else 0.0
 
     @property
     def away_s(self) -> float:
-        """For how long it has been away in all, since we began: from an answer that did not
+        """Return how long it has been away in all, since we began: from an answer that did not
         come to the next that did."""
         return self._away_s + (monotonic() - self._missed if self.trouble else 0.0)
 

@@ -114,7 +114,7 @@ class Client:
 
     @property
     def address(self) -> Address | None:
-        """Where the service answered last."""
+        """Return where the service answered last."""
         return self._transport.address
 
     # ── submitting and changing ─────────────────────────────────────────────────────────

@@ -57,7 +57,7 @@ class _Loop:
         return future.result()
 
     def close(self) -> None:
-        """End the thread; whoever waits for something there gets CancelledError."""
+        """End the thread; a call that still waits there raises CancelledError."""
         with self._lock:
             if self._closed:
                 return

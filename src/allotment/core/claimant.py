@@ -80,12 +80,12 @@ class Claimant:
 
     @property
     def devices_ppb(self) -> int:
-        """The part of the cluster's devices that it holds, in billionths."""
+        """Return the part of the cluster's devices that it holds, in billionths."""
         return self.shares[0] // PPB
 
     @property
     def dominant_ppb(self) -> int:
-        """The part that it holds of what it has the largest part of, in billionths."""
+        """Return the part that it holds of what it has the largest part of, in billionths."""
         return max(self.shares) // PPB
 
     def hold(self, held: Resources) -> None:

@@ -126,11 +126,11 @@ class Cluster:
         self._enter(gang)
 
     def drop(self, job: JobId) -> Gang:
-        """Strike a gang off the books and free what it held."""
+        """Remove a gang from the books and free what it held."""
         return self._strike(self.gangs[job])
 
     def parted(self, job: JobId) -> Gang:
-        """Strike what a gang gave up off the books: it is gone."""
+        """Remove from the books what a gang gave up: it is gone."""
         return self._strike(self.placed.parting[job])
 
     def _strike(self, gang: Gang) -> Gang:
@@ -201,7 +201,7 @@ class Cluster:
         quota: Quota = (),
         standing: Standing | None = None,
     ) -> None:
-        """Give a suspended gang its devices and CPU back."""
+        """Lease a suspended gang its devices and CPU again."""
         gang = self.gangs[job]
         self._leave(gang)
         self._stand(gang, standing)

@@ -86,7 +86,7 @@ class Dimension(Protocol):
 
     @property
     def tenant(self) -> str:
-        """The tenant whose gangs alone release any of it; '' where all may."""
+        """Return the tenant whose gangs alone release any of it; '' where all may."""
         ...
 
     def demand(self, shape: Shape) -> tuple[Want, ...]:

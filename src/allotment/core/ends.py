@@ -89,7 +89,7 @@ class Ends(Book):
             insort(self._guessed, (end, gang.id))
 
     def leave(self, gang: Gang) -> None:
-        """Strike a gang off; it need not be there."""
+        """Remove a gang; it need not be there."""
         job = gang.id
         if gang.is_surplus or job not in self._entries:
             return

@@ -51,7 +51,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def gpu_milli(self) -> int:
-        """Devices of the whole gang, in thousandths."""
+        """Return the devices of the whole gang, in thousandths."""
         return total_of(self.shape.requests).gpu_milli
 
     def asking(self, shape: Shape) -> "Standing":

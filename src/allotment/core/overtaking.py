@@ -66,7 +66,7 @@ class Overtaken:
             self._blocks.insert(at + 1, block.parted())
 
     def remove(self, key: Key) -> bool:
-        """Strike a job off; return whether it held up others. O(√n)."""
+        """Remove a job; return whether it held up others. O(√n)."""
         at = self._block_of(key)
         block = self._blocks[at]
         place = bisect_left(block.keys, key)

@@ -325,7 +325,7 @@ class _Lengths:
             insort(lengths, (left, key))
 
     def remove(self, job: Standing, key: Key) -> None:
-        """Strike a job off."""
+        """Remove a job."""
         lengths = self._sorted.get(job.shape)
         if lengths is None:
             return

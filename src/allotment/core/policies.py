@@ -25,7 +25,7 @@ class Rescheduler(Protocol):
 
     @property
     def order(self) -> Book:
-        """Placed gangs as it has them sorted: one of the cluster's books."""
+        """Return placed gangs as it has them sorted: one of the cluster's books."""
         ...
 
     def looks(self, now: Instant) -> bool:

@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @property
     def devices(self) -> int:
-        """How many devices one task touches."""
+        """Return how many devices one task touches."""
         return -(-self.need.gpu_milli // DEVICE)
 
 
@@ -62,7 +62,7 @@ class Shape(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
 
     @property
     def who(self) -> tuple[str, str, str, str]:
-        """The accounts it is charged to: tenant, queue, user, group."""
+        """Return the accounts it is charged to: tenant, queue, user, group."""
         return self.tenant, self.queue, self.user, self.group
 
 

@@ -31,7 +31,7 @@ class WayBack:
 
     @cached_property
     def entitlement(self) -> Entitlement | None:
-        """By which entitlement it may go on."""
+        """Return by which entitlement it may go on."""
         return resume_entitlement(self.cluster, self.gang, self.now)
 
     def first_shut(self) -> Gate | None:

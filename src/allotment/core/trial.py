@@ -121,7 +121,7 @@ class Trial:
         self._undo.append(lambda: self.cluster.parted(gang.id))
 
     def restore(self, gang: Gang) -> None:
-        """Bring a dropped gang back."""
+        """Restore a dropped gang."""
         self.cluster.add(gang)
         self._undo.append(lambda: self.cluster.drop(gang.id))
 

@@ -109,7 +109,7 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
 
     @property
     def staying(self) -> int:
-        """How many tasks it has, those left out that were told to stop as surplus."""
+        """Return how many tasks it has, those left out that were told to stop as surplus."""
         return self.shrink.tasks if self.shrink is not None else len(self.slots)
 
     def is_surplus(self, index: int) -> bool:
@@ -187,7 +187,7 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
 
     @property
     def attempt(self) -> AttemptRecord | None:
-        """The attempt under way, if any."""
+        """Return the attempt under way, if any."""
         attempts = self.attempts
         if attempts and (newest := attempts[-1]).state is not ENDED:
             return newest
@@ -209,7 +209,7 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
 
     @property
     def running_as(self) -> JobSpec:
-        """The job with as many tasks as its newest attempt has, surplus that stops left out."""
+        """Return the job with the tasks of its newest attempt, surplus that stops left out."""
         return self.spec.sized(self.attempts[-1].staying)
 
     def task_keys(self) -> list[TaskKey]:

@@ -696,7 +696,7 @@ class State:
             self.timers.arm(packing.try_ends, job.id)
 
     def leave_packed(self, job: JobRecord, beside: JobId) -> None:
-        """Strike a gang off the index that runs beside another no longer. O(nodes)."""
+        """Remove a gang from the index when it runs beside another no longer. O(nodes)."""
         del self.packed[job.id], self.packed_with[beside]
         for node, there in list(self.packed_on.items()):
             if there.pop(job.id, None) is not None and not there:

@@ -48,5 +48,5 @@ class SweepRecord(msgspec.Struct, omit_defaults=True):
 
     @property
     def ids(self) -> range:
-        """The ids of its trials."""
+        """Return the ids of its trials."""
         return range(self.id, self.id + self.trials)

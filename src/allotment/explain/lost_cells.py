@@ -56,7 +56,7 @@ class Loss(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many cells it does not have whole for sure: broken ones and missing ones."""
+        """Return how many cells it does not have whole: broken ones and missing ones."""
         return len(self.broken) + self.missing
 
 

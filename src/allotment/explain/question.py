@@ -51,7 +51,7 @@ class Question(Gates):
 
     @cached_property
     def place(self) -> Decision | None:
-        """What would give it a place by its entitlement if no job were before it."""
+        """Return what would give it a place by its entitlement if no job were before it."""
         return self._find(self.asking)
 
     @cached_property
@@ -68,7 +68,7 @@ class Question(Gates):
 
     @cached_property
     def ahead(self) -> JobId | None:
-        """The first job before it in its queue that it may not pass."""
+        """Return the first job before it in its queue that it may not pass."""
         return next((job for job, made in self._noted() if not self._passes(made)), None)
 
     def _find(self, asking: Standing) -> Decision | None:

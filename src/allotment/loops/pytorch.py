@@ -65,7 +65,7 @@ class Offloaded:
 
 
 def offload(*holders: Any) -> Offloaded:  # noqa: ANN401 - modules, optimizers, tensors
-    """Give back what these hold on devices whenever the job is paused, and take it again.
+    """Free what these hold on devices whenever the job is paused, and take it again.
 
     Modules, optimizers, tensors, and lists, tuples and dictionaries of them. Name whatever
     holds much; what is not named stays, as do the context of CUDA and the buffers of libraries.

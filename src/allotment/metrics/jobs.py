@@ -63,7 +63,7 @@ class JobOutcome(msgspec.Struct, gc=False):
 
     @property
     def fate(self) -> Fate:
-        """What became of it, all in all."""
+        """Return what became of it, all in all."""
         if self.never:
             return Fate.NEVER_SCHEDULABLE
         if self.censored:

@@ -47,7 +47,7 @@ class Budget(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def scope(self) -> tuple[str, str, bool, str, int, int]:
-        """What makes it the same budget though its amounts change."""
+        """Return what makes it the same budget though its amounts change."""
         return (
             self.queue, self.user, self.each_user, self.every.value, self.begin, self.end,
         )  # fmt: skip
@@ -94,7 +94,7 @@ class Account(msgspec.Struct, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The tenant, the queue and the user whose jobs it counts; '' where that is any."""
+        """Return tenant, queue and user whose jobs it counts; '' where that is any."""
         return (self.tenant, self.budget.queue, self.user or self.budget.user)
 
     def dates(self, now: Instant) -> tuple[WallTime, WallTime]:

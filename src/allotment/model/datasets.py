@@ -98,7 +98,7 @@ class Dataset(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def full(self) -> str:
-        """Its name with that of its tenant."""
+        """Return its name with that of its tenant."""
         return f"{self.tenant}/{self.name}"
 
     def checkpoints_of(self, job: JobId) -> list[DataVersion]:

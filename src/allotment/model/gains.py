@@ -113,7 +113,7 @@ class Packing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def try_ends(self) -> Instant | None:
-        """When it ends where nothing is known of it by then; None where more is known."""
+        """Return when it ends if nothing is known of it by then; None where more is known."""
         known = self.proven or self.gain_milli
         return None if known else Instant(self.at + TRY_MS)
 

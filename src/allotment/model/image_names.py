@@ -31,12 +31,12 @@ class Reference(msgspec.Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Where it lies, whichever version."""
+        """Return where it lies, whichever version."""
         return f"{self.registry}/{self.repository}"
 
     @property
     def wanted(self) -> str:
-        """What to ask the registry for."""
+        """Return what to ask the registry for."""
         return self.digest or self.tag
 
     @property

@@ -92,12 +92,12 @@ class TaskRole(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, cache_
 
     @property
     def needed(self) -> int:
-        """How many tasks there must be room for before any starts."""
+        """Return how many tasks there must be room for before any starts."""
         return self.least or self.count
 
     @property
     def step(self) -> int:
-        """By how many tasks it may be larger or smaller: groups stay whole."""
+        """Return by how many tasks it may be larger or smaller: groups stay whole."""
         return self.group or 1
 
 
@@ -162,7 +162,7 @@ class ArraySlice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def jobs(self) -> int:
-        """How many jobs the array has: their ids follow on `parent`."""
+        """Return how many jobs the array has: their ids follow on `parent`."""
         return self.members or self.size
 
 
@@ -325,7 +325,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def family(self) -> str:
-        """Its name without its index, where it is one of an array."""
+        """Return its name without its index, where it is one of an array."""
         return self.name.removesuffix(f".{self.array.index}") if self.array else self.name
 
     @property
@@ -344,7 +344,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def least_count(self) -> int:
-        """How many tasks there must be room for before any starts."""
+        """Return how many tasks there must be room for before any starts."""
         return self.task_count - self.roles[-1].count + self.roles[-1].needed
 
     def may_be(self, tasks: int) -> bool:

@@ -129,7 +129,7 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def guaranteed(self) -> Amounts:
-        """What of its tenant's guarantee is its own."""
+        """Return what of its tenant's guarantee is its own."""
         return self.terms.guaranteed
 
 
@@ -160,7 +160,7 @@ class PreemptRules(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     starved_ms: Millis = Millis(0)
     """A job that waited so long takes from one of its priority that ran as long; 0: never."""
     short_ms: Millis = Millis(0)
-    """A job that ends by then (`max_run_time`) takes from a longer one of its priority; 0: never."""
+    """A job with at most this `max_run_time` takes from longer ones of its priority; 0: off."""
 
     @property
     def lenient(self) -> bool:

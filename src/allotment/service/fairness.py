@@ -39,7 +39,7 @@ class Line(msgspec.Struct, gc=False):
 
     @property
     def need(self) -> Resources:
-        """What one of the jobs asks for."""
+        """Return what one of the jobs asks for."""
         return total_of(self.shape.requests)
 
 

@@ -54,7 +54,7 @@ class Finding:
 
     @property
     def visibility(self) -> Visibility:
-        """What others than its owner may see of a job."""
+        """Return what others than its owner may see of a job."""
         return self._state.config.visibility
 
     def resolve(self, ref: str, actor: Actor) -> JobId:

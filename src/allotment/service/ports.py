@@ -499,7 +499,7 @@ class Offers(Protocol):
     """An ability of some backends: others make work there that is ours to place."""
 
     def resume(self, tasks: Mapping[str, Mapping[TaskKey, Offered]]) -> None:
-        """Know of tasks that have a place, by engine, before `start`: else they would be taken
+        """Note the tasks that have a place, by engine, before `start`: else they would be taken
         for what others use."""
         ...
 
@@ -512,7 +512,7 @@ class Offers(Protocol):
         ...
 
     def end_offer(self, offer: str) -> None:
-        """Know that an offer's job is over."""
+        """Note that an offer's job is over."""
         ...
 
     def say(self, engine: str, offered: Sequence[Offered], reason: str, message: str) -> None:

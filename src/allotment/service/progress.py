@@ -102,7 +102,7 @@ class Steps:
 
     @property
     def busy_milli(self) -> int:
-        """How busy that was in the mean; 0 where nobody can say."""
+        """Return how busy that was in the mean; 0 where nobody can say."""
         return sum(self._busy) // len(self._busy) if self._busy else 0
 
     def is_sure(self, least_ns: int = SURE_NS) -> bool:
@@ -115,7 +115,7 @@ class Steps:
 
     @property
     def told_ns(self) -> int:
-        """When the newest step was told of."""
+        """Return when the newest step was told of."""
         return self._samples[-1][0]
 
     def rate_by(self, now_ns: int) -> int:

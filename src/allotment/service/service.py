@@ -203,7 +203,7 @@ class Service:
 
     @property
     def trouble(self) -> str:
-        """What keeps the event log from being written; empty when all is well."""
+        """Return what keeps the event log from being written; empty when all is well."""
         return self.pipeline.committer.trouble
 
     def now(self) -> Instant:

@@ -76,7 +76,7 @@ class Standing:
 
     @property
     def tenants(self) -> tuple[Tenant, ...]:
-        """The tenants as last configured."""
+        """Return the tenants as last configured."""
         return self._config.config.tenants if self._config is not None else ()
 
     def follow(self, record: e.Record) -> None:

@@ -55,7 +55,7 @@ class TraceJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def gpu_milli(self) -> int:
-        """Devices of the whole gang, in thousandths."""
+        """Return the devices of the whole gang, in thousandths."""
         return self.tasks * self.need.gpu_milli
 
 
@@ -75,7 +75,7 @@ class Trace(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """Rows the source had."""
+        """Return how many rows the source had."""
         return len(self.jobs) + sum(count for _, count in self.dropped)
 
 

@@ -28,5 +28,5 @@ class PeriodShape(Shape):
 
     @property
     def says(self) -> dict[str, object]:
-        """The values that change, by key."""
+        """Return the values that change, by key."""
         return {key: getattr(self, key) for key in self.model_fields_set - DATES}

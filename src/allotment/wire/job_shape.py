@@ -199,12 +199,12 @@ class RoleParts(Shape):
 
     @property
     def most(self) -> int:
-        """How many tasks there are at most."""
+        """Return how many tasks there are at most."""
         return self.count if isinstance(self.count, int) else self.count.max
 
     @property
     def needed(self) -> int:
-        """How many tasks there are at least."""
+        """Return how many tasks there are at least."""
         return self.count if isinstance(self.count, int) else self.count.min
 
     @model_validator(mode="after")
@@ -547,7 +547,7 @@ class JobShape(RoleParts):
 
     @property
     def axes(self) -> Grid:
-        """The parameters of its grid, with their values."""
+        """Return the parameters of its grid, with their values."""
         return tuple(self.grid.items())
 
     @model_validator(mode="after")

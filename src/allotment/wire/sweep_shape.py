@@ -262,7 +262,7 @@ class SweepShape(SweepPart):
 
     @property
     def sweep(self) -> Sweep:
-        """The sweep as a value."""
+        """Return the sweep as a value."""
         rule = self.halving
         return Sweep(
             space=tuple(self.parameters.items()),
@@ -278,6 +278,6 @@ class SweepShape(SweepPart):
 
     @property
     def trials(self) -> int:
-        """How many trials it makes."""
+        """Return how many trials it makes."""
         made = combinations_of(tuple(self.parameters.items()))
         return self._chosen.count if self._chosen else made or 0

@@ -47,12 +47,12 @@ class Engines(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[EngineSetup, ...]:
-        """The engines that a configuration has to name."""
+        """Return the engines that a configuration has to name."""
         return () if self.is_sole else self.setups
 
     @property
     def first_nodes(self) -> tuple[Node, ...]:
-        """The nodes of a first configuration."""
+        """Return the nodes of a first configuration."""
         if self.machine is not None:
             return (self.machine,)
         return tuple(

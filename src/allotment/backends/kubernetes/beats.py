@@ -47,7 +47,7 @@ class Beats:
 
     @property
     def left_out(self) -> Set[str]:
-        """The nodes that the last beat names."""
+        """Return the nodes that the last beat names."""
         return self._left_out.keys()
 
     async def write(self, fence_s: float, silent: Collection[str]) -> None:

@@ -187,12 +187,12 @@ class ResourceClaim(Thing, frozen=True, kw_only=True):
 
     @property
     def users(self) -> set[str]:
-        """The uids of what may use it."""
+        """Return the uids of what may use it."""
         return {each.uid for each in self.status.reserved_for or ()}
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The ids of those that it holds: access for administrators holds none."""
+        """Return the ids of those that it holds: access for administrators holds none."""
         given = self.status.allocation
         results = given.devices.results if given is not None else None
         return tuple(each.id for each in results or () if not each.admin_access)

@@ -92,7 +92,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """What all pods of a gang have to agree on."""
+        """Return what all pods of a gang have to agree on."""
         return (
             self.size, self.source, self.tenant, self.queue, self.priority,
             self.opportunistic, self.preemptible, self.pin,

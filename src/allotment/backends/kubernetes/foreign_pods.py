@@ -81,7 +81,7 @@ class ForeignPods:
     # ── hearing ─────────────────────────────────────────────────────────────────────────
 
     def on_pod(self, pod: Pod, is_gone: bool) -> bool:
-        """Hear of a pod of another namespace. Whether it is a task of ours."""
+        """Note a pod of another namespace. Whether it is a task of ours."""
         is_task = self.guests.is_guest(pod.metadata.uid)
         if not is_task and not self._is_for_us(pod):
             return False
@@ -98,7 +98,7 @@ class ForeignPods:
         return pod.spec.scheduler_name == SCHEDULER
 
     def on_list(self, there: set[str]) -> None:
-        """Hear which pods there are in all namespaces."""
+        """Note which pods there are in all namespaces."""
         self.finder.listed(there)
         self.guests.listed(there)
 
@@ -112,7 +112,7 @@ class ForeignPods:
         return await self.guests.launch(gang)
 
     async def stop(self, key: TaskKey, grace_ms: Millis, cause: StopCause | None) -> None:
-        """Have a pod leave its node. Raises EngineAway."""
+        """Remove a pod from its node. Raises EngineAway."""
         self.finder.gangs.stop(self.guests.gang_pod(key))
         await self.guests.stop(key, grace_ms, cause)
 

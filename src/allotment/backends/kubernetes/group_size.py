@@ -57,7 +57,7 @@ class _Job(msgspec.Struct, frozen=True):
 
     @property
     def pods(self) -> int:
-        """How many of its pods run at a time."""
+        """Return how many of its pods run at a time."""
         most = 1 if self.parallelism is None else self.parallelism
         return max(0, most if self.completions is None else min(most, self.completions))
 
@@ -82,7 +82,7 @@ class _Set(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def pods(self) -> int:
-        """How many there are at once. One, where Jobs are made when others are ready or done:
+        """Return how many there are at once. One, where Jobs are made after others are ready:
         no pod would be placed if it had to wait for those."""
         order = self.startup_policy.startup_policy_order if self.startup_policy else ""
         if order == "InOrder" or any(each.depends_on for each in self.replicated_jobs):

@@ -128,7 +128,7 @@ class Guests:
         return uid in self._keys
 
     def hear(self, pod: Pod, is_gone: bool) -> None:
-        """Hear of a pod that is a task."""
+        """Note a pod that is a task."""
         guest = self._guests[self._keys[pod.metadata.uid]]
         node = pod.spec.node_name or ""
         if node and guest.node and node != guest.node:
@@ -148,12 +148,12 @@ class Guests:
                 self._report(running)
 
     def listed(self, there: set[str]) -> None:
-        """Hear which pods there are: all others are gone."""
+        """Note which pods there are: all others are gone."""
         for guest in [each for each in self._guests.values() if each.pod.uid not in there]:
             self._gone(guest)
 
     def _gone(self, guest: Guest, *, runs_on: bool = True) -> None:
-        """Hear that a pod is not there any more: whether it has ended depends on its node, and
+        """Note that a pod is not there any more: whether it has ended depends on its node, and
         on whether that said so."""
         if runs_on and not guest.is_gone:
             guest.gone_at = monotonic()
@@ -197,7 +197,7 @@ class Guests:
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 
     def resume(self, tasks: Mapping[TaskKey, Offered]) -> None:
-        """Know of tasks that have a place."""
+        """Note the tasks that have a place."""
         sizes = Counter(key.job for key in tasks)
         for key, pod in tasks.items():
             self._adopt(key, pod, in_gang=sizes[key.job] > 1)
@@ -303,7 +303,7 @@ class Guests:
             self._end(guest, Exit(platform_error=f"it was not put on its node: {why}"))
 
     async def stop(self, key: TaskKey, grace_ms: Millis, cause: StopCause | None) -> None:
-        """Have a pod leave its node. One that is on none stays as it is."""
+        """Remove a pod from its node. One that is on none stays as it is."""
         guest = self._guests.get(key)
         if guest is None:
             return

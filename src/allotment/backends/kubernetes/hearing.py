@@ -39,7 +39,7 @@ class Hearing:
         self._ends, self._fence, self._sink = ends, fence, sink
 
     def on_pod(self, pod: Pod, is_gone: bool) -> None:
-        """Hear of a pod of ours that changed."""
+        """Note a pod of ours that changed."""
         key = self._tasks.keys.get(pod.metadata.uid)
         if key is None:
             return
@@ -49,12 +49,12 @@ class Hearing:
             self.hear(key, pod)
 
     def hear_now(self, key: TaskKey, record: Launched) -> None:
-        """Hear what is known by now of a task's pod."""
+        """Note what is known by now of a task's pod."""
         if (pod := self._cluster.pods.get(record.uid)) is not None:
             self.hear(key, pod)
 
     def hear(self, key: TaskKey, pod: Pod) -> None:
-        """Hear how a task's pod is."""
+        """Note how a task's pod is."""
         record = self._tasks.live.get(key)
         if record is None or key in self._tasks.ending:
             return
@@ -98,7 +98,7 @@ class Hearing:
             self._sink(kept)
 
     def gone(self, key: TaskKey, pod: Pod | None) -> None:
-        """Hear that a pod is not there any more: whether its task has ended depends."""
+        """Note that a pod is not there any more: whether its task has ended depends."""
         record = self._tasks.live.get(key)
         if record is None or key in self._tasks.ending or key in self._tasks.taken:
             return

@@ -159,14 +159,14 @@ class Inventory:
     # ── slices ──────────────────────────────────────────────────────────────────────────
 
     def take_slices(self, found: Sequence[ResourceSlice]) -> None:
-        """Hear which slices there are."""
+        """Note which slices there are."""
         self._pools, before = {}, self._pools.keys()
         for each in found:
             self._pools.setdefault(_pool_of(each), {})[each.metadata.name] = each
         self._weigh(self._pools.keys() | before)
 
     def take_slice(self, found: ResourceSlice, is_gone: bool) -> None:
-        """Hear of a slice that changed."""
+        """Note a slice that changed."""
         pool = _pool_of(found)
         there = self._pools.setdefault(pool, {})
         if is_gone:
@@ -218,12 +218,12 @@ class Inventory:
     # ── classes ─────────────────────────────────────────────────────────────────────────
 
     def take_classes(self, found: Sequence[DeviceClass]) -> None:
-        """Hear which classes there are."""
+        """Note which classes there are."""
         self._classes = {each.metadata.name: each for each in found}
         self._read_classes()
 
     def take_class(self, found: DeviceClass, is_gone: bool) -> None:
-        """Hear of a class that changed."""
+        """Note a class that changed."""
         self._classes.pop(found.metadata.name, None)
         if not is_gone:
             self._classes[found.metadata.name] = found
@@ -244,7 +244,7 @@ class Inventory:
     # ── claims ──────────────────────────────────────────────────────────────────────────
 
     def take_claims(self, found: Sequence[ResourceClaim]) -> None:
-        """Hear which claims there are."""
+        """Note which claims there are."""
         before = {device for held in self._held.values() for device in held.devices}
         names = self._claims.keys()
         self._claims = {_name_of(each): _slim(each) for each in found}
@@ -257,7 +257,7 @@ class Inventory:
             self.on_claim(name)
 
     def take_claim(self, found: ResourceClaim, is_gone: bool) -> None:
-        """Hear of a claim that changed."""
+        """Note a claim that changed."""
         before = self._held.pop(found.metadata.uid, None)
         for device in before.devices if before is not None else ():
             self._holders[device].discard(found.metadata.uid)

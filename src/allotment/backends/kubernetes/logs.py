@@ -55,7 +55,7 @@ class Follower:
 
     @property
     def dropped(self) -> int:
-        """Bytes beyond what may be kept."""
+        """Return the bytes beyond what may be kept."""
         return max(0, self._whole + self._open - self._most)
 
     async def run(self) -> None:

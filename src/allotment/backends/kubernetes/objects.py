@@ -270,7 +270,7 @@ class NodeStatus(Object, frozen=True):
 
     @property
     def but_images(self) -> tuple[object, ...]:
-        """All of it that bears on what may run there."""
+        """Return all of it that bears on what may run there."""
         return self.allocatable, self.conditions, self.addresses, self.node_info
 
 

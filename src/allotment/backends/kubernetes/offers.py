@@ -96,7 +96,7 @@ class Finder:
     # ── hearing ─────────────────────────────────────────────────────────────────────────
 
     def resume(self, uids: Iterable[str]) -> None:
-        """Know of pods that are tasks: nothing else is made of them."""
+        """Note the pods that are tasks: nothing else is made of them."""
         for uid in uids:
             self._unplaced.add(uid)
             self.gangs.hold(uid)
@@ -197,12 +197,12 @@ class Finder:
         self._news.set()
 
     def listed(self, there: set[str]) -> None:
-        """Hear which pods there are: all others are gone."""
+        """Note which pods there are: all others are gone."""
         for name, uid in [each for each in self._names.items() if each[1] not in there]:
             self._drop(name, uid)
 
     def let_go(self, uid: str) -> None:
-        """Hear that a pod is no task any more."""
+        """Note that a pod is no task any more."""
         self._unplaced.discard(uid)
         self.gangs.let_go(uid)
         self._news.set()
@@ -257,7 +257,7 @@ class Finder:
     # ── claims ──────────────────────────────────────────────────────────────────────────
 
     def note_claim(self, name: str) -> None:
-        """Hear that a claim changed, by NAMESPACE/NAME."""
+        """Note that a claim changed, by NAMESPACE/NAME."""
         self._again |= dict.fromkeys(self._by_claim.get(name, ()))
 
     async def weigh_claims(self) -> None:

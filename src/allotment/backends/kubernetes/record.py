@@ -79,7 +79,7 @@ class Records:
 
     @property
     def spaces(self) -> Path:
-        """The file with the namespaces in which tasks are beside that of the engine."""
+        """Return the file with the namespaces in which tasks are beside that of the engine."""
         return self._folder / "namespaces"
 
     def spaces_in_use(self) -> frozenset[str]:

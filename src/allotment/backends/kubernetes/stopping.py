@@ -59,7 +59,7 @@ class Stopping:
     async def stop(
         self, key: TaskKey, signal: str, grace_ms: Millis, cause: StopCause | None
     ) -> None:
-        """Have a task end. Raises EngineAway."""
+        """Stop a task. Raises EngineAway."""
         record = self._tasks.record(key)
         if record is None or record.exit is not None:
             return

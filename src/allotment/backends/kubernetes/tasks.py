@@ -54,7 +54,7 @@ class Tasks:
         return key in self.ending or key in self.over.get(key.job, ())
 
     def adopt(self, key: TaskKey, record: Launched) -> None:
-        """Hear of a task's pod from now on."""
+        """Follow a task's pod from now on."""
         self.live[key] = record
         if record.uid:
             self.keys[record.uid] = key
@@ -99,7 +99,7 @@ class Tasks:
             del self.asked_at[key]
 
     def part(self, key: TaskKey) -> None:
-        """Hear of a task no more."""
+        """Forget a task."""
         record = self.live.pop(key, None)
         if record is not None:
             self.keys.pop(record.uid, None)

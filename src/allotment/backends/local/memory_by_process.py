@@ -24,7 +24,7 @@ class Memory(msgspec.Struct, frozen=True):
 
     @property
     def base(self) -> int:
-        """What no process is shown to have: the driver's own."""
+        """Return what no process is shown to have: the driver's own."""
         return self.used - sum(self.of.values())
 
 

@@ -188,7 +188,7 @@ class Hold:
 
     @property
     def unchanged_s(self) -> float:
-        """For how long it has been as it is: waits, is silent, is idle."""
+        """Return for how long it has been as it is: waits, is silent, is idle."""
         return monotonic() - self._since
 
     @property

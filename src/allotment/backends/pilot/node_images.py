@@ -49,7 +49,7 @@ class NodeImages:
 
     @property
     def room(self) -> int:
-        """How many bytes a node may keep."""
+        """Return how many bytes a node may keep."""
         return self._images.limit() if self._images is not None else 0
 
     async def with_login(self, gang: GangLaunch, links: Iterable[Link]) -> GangLaunch:

@@ -21,7 +21,7 @@ class Partition(msgspec.Struct, frozen=True):
 
     @property
     def usual_min(self) -> int | None:
-        """The limit of a job that asks for none, in minutes; None without one."""
+        """Return the limit of a job that asks for none, in minutes; None without one."""
         return self.max_min if self.default_min is None else self.default_min
 
 

@@ -32,7 +32,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        """Of jobs with one name, what runs counts most, then what waits, then the newest.
+        """Rank jobs with one name: what runs counts most, then what waits, then the newest.
 
         A copy that was started twice ends at once, which is not the end of the other.
         """

@@ -37,7 +37,7 @@ class Token(msgspec.Struct, frozen=True):
 
     @property
     def renew_at(self) -> float:
-        """From when on another one is to be had."""
+        """Return from when on another one is to be had."""
         return self.until - min(EARLY_S, max(0.0, self.until - self.since) / 5)
 
 
@@ -86,7 +86,7 @@ class SlurmLogin:
 
     @property
     def user(self) -> str:
-        """Whose requests they are."""
+        """Return whose requests they are."""
         return self._setup.user or self._token.user or name_of(os.geteuid())
 
     def user_of(self, uid: int) -> str:

@@ -29,13 +29,13 @@ class SlurmNode(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """How it is, in Slurm's words in capital letters."""
+        """Return how it is, in Slurm's words in capital letters."""
         own = (self.state,) if isinstance(self.state, str) else self.state
         return tuple(word.upper() for word in (*own, *self.state_flags))
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """Its features, in order."""
+        """Return its features, in order."""
         said = self.features or ()
         words = said.split(",") if isinstance(said, str) else said
         return tuple(sorted({word.strip() for word in words} - {""}))

@@ -46,7 +46,7 @@ class NodeLine(msgspec.Struct, frozen=True):
 
     @property
     def standing(self) -> tuple[str, ...]:
-        """What of it calls for a closer look when it changes; jobs that come and go do not."""
+        """Return what calls for a closer look when it changes: not jobs that come and go."""
         state = self.state.rstrip("*~#!%$@^-+")
         how = "" if self.state == state and state in AT_WORK else self.state
         return self.name, how, self.cpus, self.memory, self.gres, self.reason

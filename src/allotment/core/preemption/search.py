@@ -86,7 +86,7 @@ class _Preempted:
         self._resize(holder, tasks)
 
     def reprieve(self, plan: PreemptionPlan, fits: Fits, stands: Stands) -> PreemptionPlan:
-        """Give back, the dearest first, all that need not go; return the plan that is left."""
+        """Reprieve, the dearest first, all that need not go; return the plan that is left."""
 
         def with_tasks(holder: Preemptible, tasks: int) -> PreemptionPlan | None:
             self._resize(holder, tasks)

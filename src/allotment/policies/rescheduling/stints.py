@@ -47,7 +47,7 @@ class Stints(Book):
             insort(self._later, (later, gang.id))
 
     def leave(self, gang: Gang) -> None:
-        """Strike a gang off; it need not be there."""
+        """Remove a gang; it need not be there."""
         if gang.is_surplus:
             return
         place = self._place_of.pop(gang.id, None)

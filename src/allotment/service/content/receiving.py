@@ -71,7 +71,7 @@ class Receiving:
 
     @property
     def files(self) -> int:
-        """How many files came whole."""
+        """Return how many files came whole."""
         return len(self.digests)
 
     def feed(self, *pieces: bytes | memoryview) -> None:
@@ -163,7 +163,7 @@ class Receiving:
             self._reserved = 0
 
     def close(self) -> None:
-        """Throw away what is not whole. Nothing is taken afterwards."""
+        """Delete what is not whole. Nothing is taken afterwards."""
         with self._turn:
             self._is_closed = True
             self._release()

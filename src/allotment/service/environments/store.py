@@ -46,7 +46,7 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """Its packages as name==version."""
+        """Return its packages as name==version."""
         found = re.findall(r"^([A-Za-z0-9._-]+==[^\s;\\]+)", self.lock, re.MULTILINE)
         return tuple(found)
 

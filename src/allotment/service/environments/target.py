@@ -35,7 +35,7 @@ class Target(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What uv is told of a Python that it cannot run."""
+        """Return what uv is told of a Python that it cannot run."""
         if not self.program:
             return ()
         return ("--python-version", self.python, "--python-platform", self.platform)

@@ -99,7 +99,7 @@ class Uv:
         return next((str(each) for each in above if not each.stat().st_mode & stat.S_IXOTH), "")
 
     def clear(self, most: int) -> None:
-        """Throw the cache away if it is larger than that, and nothing uses it now."""
+        """Delete the cache if it is larger than that, and nothing uses it now."""
         if size_below(self.cache)[1] <= most:
             return
         aside = self._folder / f"gone-{os.urandom(8).hex()}"

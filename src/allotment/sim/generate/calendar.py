@@ -33,13 +33,13 @@ class Calendar:
         self._total = self._steady.pop()
 
     def steady(self, at_ms: int) -> int:
-        """How much steady time has passed at an instant, in ms since the cycle began."""
+        """Return how much steady time has passed at an instant, in ms since the cycle began."""
         cycle, rest_ms = divmod(at_ms, self._cycle_ms)
         hour, left_ms = divmod(rest_ms, HOUR)
         return cycle * self._total + self._steady[hour] + self._weights[hour] * left_ms
 
     def when(self, steady: int) -> int:
-        """At which instant so much steady time has passed; the inverse of `steady`."""
+        """Return at which instant so much steady time has passed; the inverse of `steady`."""
         cycle, rest = divmod(steady, self._total)
         hour = bisect_right(self._steady, rest) - 1
         into_ms = (rest - self._steady[hour]) // self._weights[hour]

@@ -52,7 +52,7 @@ class Curve(msgspec.Struct, frozen=True, gc=False):
         return ""
 
     def mean(self) -> float:
-        """The mean of what is drawn."""
+        """Return the mean of what is drawn."""
         shares = [high - low for low, high in _pairs(self.at_ppm)]
         doubled = [low + high for low, high in _pairs(self.values)]
         return sum(map(int.__mul__, shares, doubled)) / (2 * ALL_PPM)

@@ -8,7 +8,7 @@ Kind = TypeVar("Kind", bound=Hashable)
 
 
 def kolmogorov_smirnov(one: Sequence[float], other: Sequence[float]) -> float:
-    """The most by which the shares of values up to any bound differ; both sorted.
+    """Return the most by which the shares of values up to any bound differ; both sorted.
 
     1 where only one of them has values, 0 where neither has.
     """
@@ -26,7 +26,7 @@ def kolmogorov_smirnov(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def total_variation(one: Counter[Kind], other: Counter[Kind]) -> float:
-    """The share of jobs that would have to change kind to make the two the same.
+    """Return the share of jobs that would have to change kind to make the two the same.
 
     1 where only one of them has jobs, 0 where neither has.
     """
@@ -38,7 +38,7 @@ def total_variation(one: Counter[Kind], other: Counter[Kind]) -> float:
 
 
 def apart_by(one: float, other: float) -> float:
-    """By what share of the smaller the greater of two amounts exceeds it; 0 if both are 0."""
+    """Return by what share of the smaller the greater exceeds it; 0 if both are 0."""
     low, high = sorted((one, other))
     if low <= 0:
         return 0.0 if high <= 0 else float("inf")

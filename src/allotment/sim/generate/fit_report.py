@@ -103,11 +103,11 @@ class FitReport(msgspec.Struct, frozen=True, gc=False):
         raise KeyError(name)
 
     def cells(self) -> list[tuple[str, ...]]:
-        """The table as texts, `HEADER` first."""
+        """Return the table as texts, `HEADER` first."""
         return [HEADER, *(row.cells() for row in self.rows)]
 
     def lines(self) -> list[str]:
-        """The table as aligned lines of text, with what the figures are, and the notes."""
+        """Return the table as aligned lines of text, with units and notes."""
         table = self.cells()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return [

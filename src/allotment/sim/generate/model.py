@@ -40,7 +40,7 @@ class Size(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def whole_gpu_milli(self) -> int:
-        """Devices of the whole gang, in thousandths."""
+        """Return the devices of the whole gang, in thousandths."""
         return self.tasks * self.gpu_milli
 
 

@@ -40,7 +40,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_named(name: str) -> Format:
-    """Look a format up. BadTrace names the nearest that exist."""
+    """Look up a format. BadTrace names the nearest that exist."""
     if name in FORMATS:
         return FORMATS[name]
     from difflib import get_close_matches

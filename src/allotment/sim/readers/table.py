@@ -53,11 +53,11 @@ class Table:
             )
 
     def place(self, *names: str) -> int:
-        """Where the first of these columns that is there stands; -1 when none is."""
+        """Return where the first of these columns that is there stands; -1 when none is."""
         return next((self.columns.index(name) for name in names if name in self.columns), -1)
 
     def places(self, *names: str) -> tuple[int, ...]:
-        """Where each of these columns stands; -1 for those that are not there."""
+        """Return where each of these columns stands; -1 for those that are not there."""
         return tuple(self.place(name) for name in names)
 
     def jobs(self, make: MakeJob) -> Generator[Row]:

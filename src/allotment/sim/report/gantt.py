@@ -48,7 +48,7 @@ class JobSpans(msgspec.Struct, frozen=True):
 
     @property
     def waited_ms(self) -> int:
-        """How long it did not run, of a job that ended."""
+        """Return how long it did not run, of a job that ended."""
         return max(0, self.job.end_ms - self.job.submit_ms - self.job.ran_ms)
 
 

@@ -32,7 +32,7 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def begin_ms(self) -> int:
-        """The first instant of the run."""
+        """Return the first instant of the run."""
         return self.run.jobs[0].submit_ms if self.run.jobs else 0
 
 

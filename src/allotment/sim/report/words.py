@@ -37,7 +37,7 @@ def short(text: str, most: int = LONGEST_NAME) -> str:
 
 
 def width(text: str) -> float:
-    """Guess how wide a text is drawn, in heights of its letters; rather more than less."""
+    """Estimate how wide a text is drawn, in heights of its letters; rather more than less."""
     return sum(map(_letter, text))
 
 

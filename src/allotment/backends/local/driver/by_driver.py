@@ -94,7 +94,7 @@ class ByDriver:
         return note_in(task.folder) is not None
 
     async def undo(self, task: Here) -> None:
-        """Give a task back what was taken, once that fits; see `Way`.
+        """Return to a task what was taken, once that fits; see `Way`.
 
         It may be cancelled while it waits for room, and not in the middle of the copy.
         """
@@ -111,7 +111,7 @@ class ByDriver:
             self._lose(task, str(trouble))
 
     async def let_save(self, task: Here) -> None:
-        """Give a task that has to end its memory back if it fits: it may want to save it."""
+        """Return its memory to a task that has to end, if it fits: it may want to save it."""
         if note_in(task.folder) is not None and await has_room(task.folder):
             self._control(task.key, "thaw")
             with suppress(DriverTrouble):

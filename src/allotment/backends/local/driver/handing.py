@@ -64,7 +64,7 @@ class Handing:
         return Taken(noted.size, took)
 
     async def give_back(self, folder: Path) -> Mapping[str, float]:
-        """Give back what was taken, if anything was. Raises DriverTrouble: the task is lost."""
+        """Return what was taken, if anything was. Raises DriverTrouble: the task is lost."""
         noted = note_in(folder)
         if noted is None:
             return {}

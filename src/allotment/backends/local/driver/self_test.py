@@ -48,12 +48,12 @@ class SelfTest(msgspec.Struct, frozen=True):
 
     @property
     def away_rate(self) -> int:
-        """Bytes a second that were copied to the host; 0 where nothing was."""
+        """Return the bytes a second that were copied to the host; 0 where nothing was."""
         return round(1000 * self.size / self.away_ms) if self.away_ms else 0
 
     @property
     def back_rate(self) -> int:
-        """Bytes a second that were copied back."""
+        """Return the bytes a second that were copied back."""
         return round(1000 * self.size / self.back_ms) if self.back_ms else 0
 
 

@@ -99,7 +99,7 @@ class Images:
 
     @property
     def store(self) -> Store:
-        """Where they are kept."""
+        """Return where they are kept."""
         return self._store
 
     async def start(self) -> None:

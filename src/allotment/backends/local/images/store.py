@@ -83,7 +83,7 @@ class Store:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Return where it lies."""
         return self._root
 
     def prepare(self) -> None:

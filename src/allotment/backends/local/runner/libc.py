@@ -96,7 +96,7 @@ def become_subreaper() -> None:
 
 
 def die_with_parent(signum: int) -> None:
-    """Get this signal when the parent dies. A change of user forgets it: set it after."""
+    """Have this signal sent when the parent dies. A change of user forgets it: set it after."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0), "prctl pdeathsig")
 
 

@@ -78,7 +78,7 @@ class View(NamedTuple):
 
 
 def look_at(path: str) -> Device:
-    """Look a device file up. Raises OSError."""
+    """Look up a device file. Raises OSError."""
     found = os.stat(path)
     return Device(path, found.st_mode, found.st_rdev, found.st_uid, found.st_gid)
 

@@ -32,7 +32,7 @@ def read(path: str, dir_fd: int | None = None) -> str:
 
 
 def stat(pid: int | str) -> Stat | None:
-    """Look a process up; None when there is none of that number."""
+    """Look up a process; None when there is none of that number."""
     try:
         text = read(f"/proc/{pid}/stat")
     except OSError:

@@ -157,7 +157,7 @@ def execute(argv: list[str], env: dict[str, str]) -> NoReturn:
 
 
 def find(name: str, env: dict[str, str]) -> str:
-    """Look a command up as execvp does. Raises OSError as the exec would."""
+    """Look up a command as execvp does. Raises OSError as the exec would."""
     if "/" in name:
         return name
     problem = errno.ENOENT

@@ -48,7 +48,7 @@ class Watchdog:
         self.causes: dict[str, str] = {}
 
     def look(self, keys: list[str], ours: Mapping[str, int]) -> list[str]:
-        """Ask all; give the tasks that came to their end by it. `ours` are our children."""
+        """Ask all; return the tasks that came to their end by it. `ours` are our children."""
         for known in (self._silent, self.causes):
             for key in known.keys() - set(keys):
                 del known[key]
