@@ -4,12 +4,15 @@ import base64
 import contextlib
 import hashlib
 import io
+import json
 import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+
+JSON = "application/vnd.pypi.simple.v1+json"
 
 
 class Index:
@@ -21,6 +24,8 @@ class Index:
         self.go = threading.Event()
         self.go.set()
         self.port = 0
+        self.tells_sizes = False
+        """Whether it writes its pages as JSON, with sizes."""
 
     @property
     def url(self) -> str:
@@ -83,6 +88,18 @@ class Index:
         ]
         return "<html><body>{}</body></html>".format("".join(links)).encode() if names else b""
 
+    def page_as_json(self, project: str) -> bytes:
+        files = [
+            {"filename": name, "url": f"/files/{name}", "size": len(data),
+             "hashes": {"sha256": _digest(data)},
+             "core-metadata": f"{name}.metadata" in self.files}
+            for name, data in self.files.items()
+            if name.partition("-")[0] == project and not name.endswith(".metadata")
+        ]  # fmt: skip
+        meta = {"api-version": "1.1"}
+        found = {"meta": meta, "name": project, "files": files, "versions": []}
+        return json.dumps(found).encode() if files else b""
+
     def _has_metadata(self, name: str) -> str:
         """Announce that what a wheel needs can be asked for without the wheel."""
         data = self.files.get(f"{name}.metadata")
@@ -105,9 +122,11 @@ def a_package_index(home: Path) -> Iterator[Index]:
             is_file = self.path.startswith("/files/")
             if is_file and not name.endswith(".metadata"):
                 index.go.wait(60)
-            data = index.files.get(name, b"") if is_file else index.page(name)
+            page = index.page_as_json if index.tells_sizes else index.page
+            data = index.files.get(name, b"") if is_file else page(name)
             self.send_response(200 if data else 404)
-            kind = "application/octet-stream" if is_file else "text/html"
+            text = JSON if index.tells_sizes else "text/html"
+            kind = "application/octet-stream" if is_file else text
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

@@ -108,6 +108,8 @@ def show(key: Key, state: State = "", as_json: AsJson = False) -> None:
         say_json(found[0])
         return
     say(f"{found[0].key}  Python {_python(found[0])}, {show_bytes(found[0].bytes)}")
+    if found[0].build:
+        say(f"  Python from {found[0].build}")
     for package in found[0].packages:
         say(f"  {package}")
 

@@ -323,3 +323,5 @@ class Config(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where experiments are tracked; None where nowhere."""
     pools: tuple[Pool, ...] = ()
     """What is known of pools of nodes besides what their nodes show."""
+    pythons: str = ""
+    """Where Pythons are fetched from that the machine does not have; '' where none are."""

@@ -82,6 +82,10 @@ class Folders(msgspec.Struct, frozen=True):
         """Return where an environment is that was built."""
         return f"{self.root}/environments/made/{key}"
 
+    def pythons(self) -> str:
+        """Return the folder of the Pythons that were fetched for environments."""
+        return f"{self.root}/environments/pythons"
+
     def size_file(self, job: JobId, attempt: AttemptNo) -> str:
         """Return the file that has the present number of tasks of an elastic gang."""
         return f"{self.attempt(job, attempt)}/tasks"
@@ -129,7 +133,14 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         identity=account.identity,
         read_only=tuple(
             path
-            for path in (spec.data_dir, spec.code_dir, own, tools, _packages(spec, folders))
+            for path in (
+                spec.data_dir,
+                spec.code_dir,
+                own,
+                tools,
+                _packages(spec, folders),
+                folders.pythons() if spec.environment and not spec.image else "",
+            )
             if path
         ),
         writable=(output, folders.checkpoints(job.id, spec), *([code] if code else [])),

@@ -218,6 +218,9 @@ def _limits(old: Config, new: Config) -> list[ConfigChange]:
     if old.mlflow != new.mlflow:
         was, becomes = (each.address if each else "none" for each in (old.mlflow, new.mlflow))
         found.append(ConfigChange("~", "mlflow", f"{was} → {becomes}"))
+    if old.pythons != new.pythons:
+        then, now = old.pythons or "none", new.pythons or "none"
+        found.append(ConfigChange("~", "pythons", f"{then} → {now}"))
     if old.share is not new.share:
         found.append(ConfigChange("~", "share", f"{old.share} → {new.share}"))
     return found

@@ -110,6 +110,7 @@ def assembled(
         engines=engines_of(shape),
         mlflow=mlflow_of(shape.mlflow),
         pools=pools_of(shape.pools, list(shape.engines)),
+        pythons=shape.pythons,
     )
     return config, found, doubtful
 

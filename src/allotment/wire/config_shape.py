@@ -47,6 +47,7 @@ from allotment.wire.mlflow_shape import MlflowShape
 from allotment.wire.pools_shape import PoolShape
 from allotment.wire.preempt_rules import PreemptRulesShape
 from allotment.wire.problems import LIST_FORM, MAP_FORM
+from allotment.wire.pythons_source import PythonsWord
 from allotment.wire.queue_shape import (
     AmountsShape,
     CapShape,
@@ -622,4 +623,7 @@ class ConfigShape(Shape):
     )
     mlflow: MlflowShape | None = Field(
         default=None, examples=["{url: https://mlflow.example.org}", "{start: true}"]
+    )
+    pythons: PythonsWord = Field(
+        default="", examples=["https://pythons.example.org", "file:///srv/pythons/list.json"]
     )

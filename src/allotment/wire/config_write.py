@@ -48,6 +48,7 @@ def config_to_wire(config: Config) -> Written:
         "limits": _limits(config.limits),
         **({"pools": pools_to_wire(config.pools)} if config.pools else {}),
         **({"mlflow": mlflow_to_wire(config.mlflow)} if config.mlflow else {}),
+        **({"pythons": config.pythons} if config.pythons else {}),
     }
 
 

@@ -5,6 +5,8 @@ import contextlib
 import hashlib
 import os
 import platform
+import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,6 +28,12 @@ from allotment.rights.user import rights_of
 from allotment.service.access import is_admin, may_administer
 from allotment.service.environments.for_image import turn
 from allotment.service.environments.measuring import size_below
+from allotment.service.environments.pythons import (
+    Build,
+    chosen,
+    install,
+    moved,
+)
 from allotment.service.environments.requirements import (
     is_lock,
     is_python,
@@ -34,8 +42,9 @@ from allotment.service.environments.requirements import (
     unlike,
     without_hashes,
 )
+from allotment.service.environments.sizes import to_be_fetched
 from allotment.service.environments.store import EnvironmentStore, Known
-from allotment.service.environments.target import ANY, Target, in_image
+from allotment.service.environments.target import ANY, Target, fetched, in_image
 from allotment.service.environments.uv import BUILDER, Failed, Uv
 from allotment.service.environments.view import EnvironmentRow
 from allotment.service.host_accounts import HostAccounts
@@ -61,7 +70,6 @@ _MOST_BELIEVED: Final = 16 << 20
 """Letters, of all that is believed."""
 _UNREACHED: Final = "error sending request"
 """What uv says where there is no connection to an index."""
-_NO_PYTHON: Final = "No interpreter found"
 _WHEELS: Final = ("--only-binary", ":all:")
 _BUILDER: Final = Identity(BUILDER, BUILDER, ())
 
@@ -77,7 +85,8 @@ class Environments:
         self._resolving = Threads("resolver", each=2, total=4)
         self._reading = Threads("environments", each=2, total=4)
         self._building: dict[str, asyncio.Task[None]] = {}
-        self._believed: dict[tuple[Environment, Target | None], tuple[float, Known]] = {}
+        self._believed: dict[tuple[Environment, Target | None, str], tuple[float, Known]] = {}
+        self._installing = threading.Lock()
         self._accounts = HostAccounts()
         self._turn = asyncio.Semaphore(BUILDS)
 
@@ -175,7 +184,7 @@ class Environments:
             )
 
     async def _resolved(self, asked: Environment, target: Target | None, owner: Actor) -> Known:
-        wish = (asked, target)
+        wish = (asked, target, self._state.config.pythons)
         at, known = self._believed.get(wish, (0.0, None))
         if known is not None and time.monotonic() - at < BELIEVED_S:
             return known
@@ -207,15 +216,14 @@ class Environments:
         self._believed[wish] = (time.monotonic(), known)
         return known
 
-    def _resolve(self, asked: Environment, target: Target | None) -> Known:
+    def _resolve(self, asked: Environment, target: Target | None, source: str) -> Known:
         """Return what requirements are, exactly. Raises Failed; Rejected without a Python."""
-        python = ANY if target else asked.python
-        try:
-            version = self._version(python)
-        except Failed as error:
-            if _NO_PYTHON not in str(error):
-                raise
-            raise self._no_such(python) from error
+        build: Build | None = None
+        version = self._uv.version_of(ANY if target else asked.python or ANY)
+        if not version:
+            build = self._to_fetch(asked.python, source)
+            target = fetched(build.version, platform.libc_ver()[1], platform.machine())
+            version = self._uv.version_of(ANY) or sys.executable
         target = target or Target(version)
         words = ("--quiet", *_WHEELS, "--python", version, *target.words)
         text = "\n".join(asked.requirements) + "\n"
@@ -225,9 +233,8 @@ class Environments:
             lock = text
         else:
             lock = self._compiled(text, words)
-        return Known(
-            target.python, lines, lock, program=target.program, platform=target.platform
-        )
+        libc = target.platform if target.program else ""
+        return Known(target.python, lines, lock, 0, 0, target.program, libc, build)
 
     def _compiled(self, text: str, words: Sequence[str]) -> str:
         """Return requirements with hashes, as the index has them. Raises Failed."""
@@ -253,25 +260,36 @@ class Environments:
         if other := unlike(requirements, offered):
             raise Failed(f"the index has {other} in other bytes than those of the lock")
 
-    def _version(self, python: str) -> str:
-        """Return the version of the machine's Python that fits. Raises Failed."""
-        words = ("python", "find", "--system", "--show-version", python or ANY)
-        return self._uv.run(words, RESOLVING_S).strip()
-
-    def _no_such(self, python: str) -> Rejected:
-        """Return the refusal of a Python that the machine does not have. Raises Failed."""
+    def _to_fetch(self, python: str, source: str) -> Build:
+        """Choose a Python that the machine does not have. Raises Rejected and Failed."""
+        aside = self._store.new_folder()
+        try:
+            build = chosen(self._uv, source, python or ANY, aside) if source else None
+        except Failed as error:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"The machine has no Python {python or ANY}, and {error}.",
+                "This is the administrator's matter: `pythons` in the configuration.",
+            ) from error
+        finally:
+            remove(None, str(aside))
+        if build is not None:
+            return build
         found = self._uv.pythons(RESOLVING_S)
-        return Rejected(
+        none = ", and none that fits is offered for it" if source else ""
+        more = "" if source else ", or to have it fetched (`pythons` in the configuration)"
+        raise Rejected(
             Code.BAD_SPEC,
             f"environment: there is no Python {python or ANY} on the service's machine, which "
-            f"has {', '.join(found) or 'none'}.",
+            f"has {', '.join(found) or 'none'}{none}.",
             "Name one of these as `python`, take an image that has yours, or ask the "
-            "administrator to link it into /usr/local/bin (as python3.N).",
+            f"administrator to link it into /usr/local/bin (as python3.N){more}.",
         )
 
     def _noted(self, known: Known, uid: int) -> str:
         where = (known.platform, known.program) if known.program else (platform.libc_ver()[1],)
-        parts = ("1", known.python, platform.machine(), *where, known.lock)
+        python = (known.build.digest(b""),) if known.build else ()
+        parts = ("1", known.python, platform.machine(), *where, *python, known.lock)
         text = "\0".join(parts).encode()
         key = hashlib.sha256(self._store.salt() + text).hexdigest()[:32]
         self._store.note(key, known, uid)
@@ -281,12 +299,18 @@ class Environments:
         """Return what would be built for a job, in words; '' if nothing would be."""
         if spec.environment is None or self._store.made(spec.environment.key).is_dir():
             return ""
-        row = await asyncio.to_thread(self._known, spec.environment.key)
-        count = len(row.packages) if row is not None else 0
+        known = await asyncio.to_thread(self._known, spec.environment.key)
+        if known is None:
+            return ""
+        look = partial(to_be_fetched, self._uv, self._store, known)
+        try:
+            size = await self._resolving.run("sizes", look, 2 * RESOLVING_S)
+        except (Failed, TimeoutError):
+            size = "how much is not known"
+        count = len(known.packages)
         packages = "1 package" if count == 1 else f"{count} packages"
         return (
-            f"environment: it is not here yet; {packages} would be fetched and installed, and "
-            "the size is known then"
+            f"environment: it is not here yet; {packages} would be installed; to fetch: {size}"
         )
 
     def _known(self, key: str) -> Known | None:
@@ -368,7 +392,7 @@ class Environments:
         watch = self._bound(folder)
         try:
             env = folder / "env"
-            with_it = self._version(ANY) if known.program else known.python
+            with_it = self._program(known)
             self._uv.run(["venv", "--relocatable", "--python", with_it, str(env)], BUILDING_S)
             lock = folder / "lock.txt"
             lock.write_text(known.lock)
@@ -382,11 +406,34 @@ class Environments:
             if known.program:
                 with rights_of(_BUILDER if os.geteuid() == 0 else None):
                     turn(env, with_it, known.python, known.program)
-            self._compile(known.python, env, watch)
+            self._compile(with_it if known.build else known.python, env, watch)
             watch()
             self._store.keep(key, env, known)
         finally:
             remove(None, str(folder))
+
+    def _program(self, known: Known) -> str:
+        """Return the Python, or its version, with which an environment is filled.
+
+        One that is fetched is there then, once for all. Raises Failed.
+        """
+        if (build := known.build) is None:
+            return self._uv.version_of(ANY) if known.program else known.python
+        place = self._store.python(build)
+        with self._installing:
+            if not place.is_dir():
+                folder = self._store.new_folder()
+                watch = self._bound(folder)
+                try:
+                    source = self._state.config.pythons
+                    made = install(self._uv, build, source, folder, watch, BUILDING_S)
+                    with rights_of(_BUILDER if os.geteuid() == 0 else None):
+                        moved(made, place)
+                    self._compile_by(str(made / "bin/python3"), made, watch)
+                    self._store.keep_python(build, made)
+                finally:
+                    remove(None, str(folder))
+        return str(place / "bin/python3")
 
     def _compile(self, version: str, env: Path, watch: Callable[[], None]) -> None:
         """Have modules compiled by the machine's Python, which runs nothing of theirs.
@@ -394,10 +441,15 @@ class Environments:
         uv would have that of the environment do it, which runs each .pth file in it. Where the
         machine has none of an image's version, nothing is compiled.
         """
-        # Some modules are no Python of this version; that is usual.
         with contextlib.suppress(Failed):
             python = self._uv.run(["python", "find", "--system", version], READING_S).strip()
-            aside = [python, "-I", "-S", "-m", "compileall", "-q", "-q", str(env / "lib")]
+            self._compile_by(python, env, watch)
+
+    def _compile_by(self, python: str, top: Path, watch: Callable[[], None]) -> None:
+        """Have the modules below a folder compiled."""
+        aside = [python, "-I", "-S", "-m", "compileall", "-q", "-q", str(top / "lib")]
+        # Some modules are no Python of this version; that is usual.
+        with contextlib.suppress(Failed):
             self._uv.run_as_builder(aside, BUILDING_S, watch=watch)
 
     def _bound(self, folder: Path) -> Callable[[], None]:
@@ -491,6 +543,7 @@ def _row(key: str, known: Known, when: float) -> EnvironmentRow:
         known.files,
         int(when * 1000),
         known.platform,
+        known.build.archive if known.build else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 environments/made/KEY        an environment, root's: everybody who has the key may read it,
                              nobody can write it; there only once it is whole
+environments/pythons/KEY     a Python that was fetched, for the environments that it is in
 environments/known/KEY.json  what it was resolved to; its time is when it was asked for last
 environments/known/KEY.users who asked for it: for others it is not there
 environments/salt            part of every key, so that none can be guessed
@@ -23,11 +24,16 @@ import msgspec
 
 from allotment.rights.clearing import clear, remove_all
 from allotment.rights.writing import write_whole
+from allotment.service.environments.measuring import size_below
+from allotment.service.environments.pythons import Build
 from allotment.service.environments.uv import own
 
 FOLDER: Final = "environments"
+PYTHONS: Final = "pythons"
 KEY: Final = re.compile(r"[0-9a-f]{32}")
 YOUNG_S: Final = 600.0
+UNUSED_S: Final = 3600.0
+"""A Python that no environment has may be one of which the first is being built."""
 UNBUILT_S: Final = 24 * 3600.0
 
 
@@ -43,6 +49,8 @@ class Known(msgspec.Struct, frozen=True):
     """Where its Python is in the images that it is for; '' for one of the machine's."""
     platform: str = ""
     """Which C library those have, in uv's words."""
+    build: Build | None = None
+    """Its Python, where that is fetched."""
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -60,7 +68,8 @@ class EnvironmentStore:
 
     def prepare(self) -> None:
         """Make the folders; throw away what a service that was killed was building."""
-        for name, mode in (("", 0o711), ("made", 0o711), ("known", 0o700), ("new", 0o711)):
+        open_to_all = dict.fromkeys(("", "made", PYTHONS, "new"), 0o711)
+        for name, mode in {**open_to_all, "known": 0o700}.items():
             folder = self.root / name
             folder.mkdir(mode=mode, exist_ok=True)
             folder.chmod(mode)
@@ -77,6 +86,10 @@ class EnvironmentStore:
     def made(self, key: str) -> Path:
         """Return where an environment is, once it is built."""
         return self.root / "made" / key
+
+    def python(self, build: Build) -> Path:
+        """Return where a Python is, once it is fetched."""
+        return self.root / PYTHONS / build.digest(self.salt())
 
     def known(self, key: str, uid: int) -> Known | None:
         """Return what an environment consists of that a user asked for before."""
@@ -115,6 +128,12 @@ class EnvironmentStore:
             if not self.made(key).exists():
                 folder.rename(self.made(key))
 
+    def keep_python(self, build: Build, folder: Path) -> None:
+        """Make a Python nobody's to write, and put it in its place, whole."""
+        _freeze(folder)
+        os.sync()
+        folder.rename(self.python(build))
+
     def rows(self, uid: int | None) -> list[tuple[str, Known, float]]:
         """List the environments that are built and a user asked for; with None all."""
         found: list[tuple[str, Known, float]] = []
@@ -122,11 +141,8 @@ class EnvironmentStore:
             is_shown = uid is None or str(uid) in self._users(path.stem)
             if not is_shown or not self.made(path.stem).is_dir():
                 continue
-            with contextlib.suppress(
-                FileNotFoundError, msgspec.DecodeError
-            ):  # It went, or was cut off.
-                known = msgspec.json.decode(path.read_bytes(), type=Known)
-                found.append((path.stem, known, path.stat().st_mtime))
+            if known := self._read(path):
+                found.append((path.stem, known, self._asked_at(path.stem)))
         return sorted(found, key=lambda row: -row[2])
 
     def remove(self, key: str, before: float = math.inf) -> bool:
@@ -160,18 +176,38 @@ class EnvironmentStore:
             if path.stem not in needed and not self.made(path.stem).exists():
                 self.remove(path.stem, now - UNBUILT_S)
         rows = self.rows(None)
-        total = sum(known.bytes for _, known, _ in rows)
+        total = sum(known.bytes for _, known, _ in rows) + self._clear_pythons(now)
         for key, known, _ in reversed(rows):
             if total <= limit:
                 return
             if key not in needed and self.remove(key, now - YOUNG_S):
                 total -= known.bytes
 
+    def _clear_pythons(self, now: float) -> int:
+        """Remove the Pythons that no environment has; return what the others take."""
+        found = [self._read(path) for path in (self.root / "known").glob("*.json")]
+        used = {self.python(each.build) for each in found if each and each.build}
+        total = 0
+        for path in (self.root / PYTHONS).iterdir():
+            if path in used or path.stat().st_mtime > now - UNUSED_S:
+                total += size_below(path)[1]
+            else:
+                aside = self.root / "new" / os.urandom(8).hex()
+                path.rename(aside)
+                remove_all([aside])
+        return total
+
     def _users(self, key: str) -> list[str]:
         try:
             return self._path(key).with_suffix(".users").read_text().split()
         except FileNotFoundError:
             return []
+
+    def _read(self, path: Path) -> Known | None:
+        """Read what one consists of; None where it went, or was cut off."""
+        with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+            return msgspec.json.decode(path.read_bytes(), type=Known)
+        return None
 
     def _path(self, key: str) -> Path:
         return self.root / "known" / f"{key}.json"

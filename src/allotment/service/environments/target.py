@@ -31,12 +31,12 @@ class Target(msgspec.Struct, frozen=True):
     program: str = ""
     """Where it is in the image; '' for one of the machine's."""
     platform: str = ""
-    """Which C library the image has, in uv's words."""
+    """Which C library there is, in uv's words, where uv cannot ask the Python itself."""
 
     @property
     def words(self) -> tuple[str, ...]:
         """Return what uv is told of a Python that it cannot run."""
-        if not self.program:
+        if not self.platform:
             return ()
         return ("--python-version", self.python, "--python-platform", self.platform)
 
@@ -61,6 +61,11 @@ def in_image(pythons: Sequence[ImagePython], asked: str, machine: str) -> Target
     )
 
 
+def fetched(version: str, libc: str, machine: str) -> Target:
+    """Return a Python to be fetched, for the machine's C library. Raises Rejected."""
+    return Target(version, platform=_platform(libc or MUSL, machine))
+
+
 def _platform(libc: str, machine: str) -> str:
     """Return a C library in uv's words. Raises Rejected."""
     minor = 0 if libc == MUSL else int(libc.partition(".")[2])
@@ -68,7 +73,7 @@ def _platform(libc: str, machine: str) -> str:
     if machine not in _KINDS or not (told or libc == MUSL):
         raise Rejected(
             Code.BAD_SPEC,
-            f"environment: no wheels are made for the image's C library, {libc} on {machine}.",
+            f"environment: no wheels are made for the C library, {libc} on {machine}.",
             "Take an image with glibc 2.17 or newer, or musl.",
         )
     return f"{machine}-unknown-linux-musl" if libc == MUSL else f"{machine}-manylinux_2_{told}"

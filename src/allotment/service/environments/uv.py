@@ -31,6 +31,8 @@ _CONFIGS: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "~/.pip/pip.conf",
 _SETTINGS: Final = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
                     "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE"}  # fmt: skip
 _MOST_WORDS: Final = 1500
+PYTHONS_S: Final = 60.0
+_NO_PYTHON: Final = "No interpreter found"
 _LOOK_S: Final = 0.25
 
 
@@ -120,15 +122,26 @@ class Uv:
         found = msgspec.json.decode(self.run(words, patience_s), type=list[_Python])
         return list(dict.fromkeys(each.version for each in found))
 
+    def version_of(self, python: str) -> str:
+        """Return the version of the machine's Python that fits; '' if none. Raises Failed."""
+        words = ("python", "find", "--system", "--show-version", python)
+        try:
+            return self.run(words, PYTHONS_S).strip()
+        except Failed as error:
+            if _NO_PYTHON not in str(error):
+                raise
+            return ""
+
     def run(
         self,
         words: Sequence[str],
         patience_s: float,
         stdin: str = "",
         watch: Callable[[], None] | None = None,
+        env: Mapping[str, str] = {},
     ) -> str:
         """Run it; return what it printed. Raises Failed or TimeoutError; `watch` may, too."""
-        return self.run_as_builder([self._program, *words], patience_s, stdin, watch)
+        return self.run_as_builder([self._program, *words], patience_s, stdin, watch, env)
 
     def run_as_builder(
         self,
@@ -136,12 +149,13 @@ class Uv:
         patience_s: float,
         stdin: str = "",
         watch: Callable[[], None] | None = None,
+        env: Mapping[str, str] = {},
     ) -> str:
         """Run a program of ours with the rights that uv has. See `run`."""
         with self._turn:
             self._busy += 1
         try:
-            return self._run(argv, patience_s, stdin, watch)
+            return self._run(argv, patience_s, stdin, watch, env)
         finally:
             with self._turn:
                 self._busy -= 1
@@ -152,6 +166,7 @@ class Uv:
         patience_s: float,
         stdin: str,
         watch: Callable[[], None] | None,
+        more: Mapping[str, str],
     ) -> str:
         env = {
             **PLAIN,
@@ -162,6 +177,7 @@ class Uv:
             "UV_PYTHON_DOWNLOADS": "never",
             "UV_LINK_MODE": "copy",
             "UV_NO_PROGRESS": "1",
+            **more,
         }
         as_root = os.geteuid() == 0
         # It ends with the service, however that ends.

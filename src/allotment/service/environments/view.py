@@ -20,6 +20,8 @@ class EnvironmentRow(msgspec.Struct, frozen=True):
     """When a job asked for it last."""
     platform: str = ""
     """Of the images that it is for, in uv's words; '' where it is for none."""
+    build: str = ""
+    """The archive of its Python, where that was fetched; '' for one of the machine's."""
 
 
 class EnvironmentNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
