@@ -11,6 +11,7 @@ import typer
 from allotment.cli.data_login import keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
+from allotment.cli.steps import steps
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, show_age
 from allotment.client import Client
@@ -139,8 +140,8 @@ def put(
 
     Files that did not change since you put them last are not sent again.
     """
-    with Client(state=state) as client:
-        done = client.put_data(name, source, talk)
+    with Client(state=state) as client, steps(as_json=as_json) as tell:
+        done = client.put_data(name, source, tell)
     if as_json:
         say_json(done.version)
         return
@@ -163,8 +164,8 @@ def get(
     as_json: AsJson = False,
 ) -> None:
     """Write the files of a version, the newest unless one is named, into a folder."""
-    with Client(state=state) as client:
-        page = client.get_data(name, folder, talk)
+    with Client(state=state) as client, steps(as_json=as_json) as tell:
+        page = client.get_data(name, folder, tell)
     if as_json:
         say_json(page.version)
         return

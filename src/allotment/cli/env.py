@@ -1,7 +1,6 @@
 """`allot env`: the environments that the machine keeps."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +9,11 @@ import typer
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.packages import read_packages
+from allotment.cli.steps import steps
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, show_span
 from allotment.client import Client
+from allotment.client.step import Step
 from allotment.model.quantity import show_bytes
 from allotment.service.environments.view import EnvironmentRow
 
@@ -81,20 +82,21 @@ def build(
 ) -> None:
     """Build an environment ahead, so that no job waits for it."""
     python, lines = read_packages(file, python)
-    with Client(state=state) as client:
-        found = client.build_environment(lines, python, image, _progress(time.monotonic()))
+    with Client(state=state) as client, steps(as_json=as_json) as tell:
+        began = time.monotonic()
+        found = client.build_environment(
+            lines, python, image, lambda now: tell(_step(now, began))
+        )
     if as_json:
         say_json(found)
     else:
         talk(f"{found.key} is here: {count(len(found.packages), 'package')}")
 
 
-def _progress(began: float) -> Callable[[EnvironmentRow], None]:
-    def tell(found: EnvironmentRow) -> None:
-        after = show_span(int((time.monotonic() - began) * 1000))
-        talk(f"building {found.key}: {count(len(found.packages), 'package')}, {after} so far")
-
-    return tell
+def _step(found: EnvironmentRow, began: float) -> Step:
+    after = show_span(int((time.monotonic() - began) * 1000))
+    more = f"{count(len(found.packages), 'package')}, {after} so far"
+    return Step(f"building {found.key}", more=more)
 
 
 @env.command(context_settings=HELP)

@@ -10,9 +10,11 @@ from allotment.cli.image_build import EXAMPLES, build, push
 from allotment.cli.image_login import forget, keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
+from allotment.cli.steps import steps
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count
 from allotment.client import Client
+from allotment.client.step import Step
 from allotment.model.quantity import show_bytes
 from allotment.service.image_view import ImageRow, ImageView
 
@@ -83,8 +85,8 @@ def warm(
 
 
 def _fetch(names: list[str], state: str, *, as_json: bool) -> None:
-    with Client(state=state) as client:
-        found = [client.warm_image(name, _progress) for name in names]
+    with Client(state=state) as client, steps(as_json=as_json) as tell:
+        found = [client.warm_image(name, lambda now: tell(_step(now))) for name in names]
     if as_json:
         say_json(found)
         return
@@ -92,9 +94,8 @@ def _fetch(names: list[str], state: str, *, as_json: bool) -> None:
         talk(f"{one.image} is here: {count(len(one.layers), 'layer')}")
 
 
-def _progress(found: ImageView) -> None:
-    came, all_of_it = show_bytes(found.fetched), show_bytes(found.to_fetch)
-    talk(f"fetching {found.image.partition('@')[0]}: {came} of {all_of_it}")
+def _step(found: ImageView) -> Step:
+    return Step(f"fetching {found.image.partition('@')[0]}", found.fetched, found.to_fetch)
 
 
 @image.command(context_settings=HELP)

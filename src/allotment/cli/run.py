@@ -237,7 +237,7 @@ def see_through(  # noqa: PLR0913 - as options say it
         made = asked_first(
             client,
             state,
-            lambda service: _submit(service, with_code(service, spec, code), sent),
+            lambda service: _submit(service, with_code(service, spec, code, quiet=quiet), sent),
         )
         for warning in made.warnings:
             warn(warning)

@@ -8,7 +8,8 @@ from typing import Annotated, cast
 import msgspec
 import typer
 
-from allotment.cli.output import Failed, talk
+from allotment.cli.output import Failed
+from allotment.cli.steps import steps
 from allotment.client import Client
 
 CodeFolder = Annotated[
@@ -28,14 +29,15 @@ def below(code: Path) -> Path:
 
 
 def with_code(
-    client: Client, job: Mapping[str, object] | bytes, code: Path | None
+    client: Client, job: Mapping[str, object] | bytes, code: Path | None, *, quiet: bool = False
 ) -> dict[str, object] | bytes:
     """Return a job with its code sent, where it takes any along."""
     folder = _folder_of(job, code)
     if folder is None or isinstance(job, bytes):
         _check_text(job, code)
         return job if isinstance(job, bytes) else dict(job)
-    return {**job, "code": client.take_code(folder, talk).code}
+    with steps(quiet=quiet) as tell:
+        return {**job, "code": client.take_code(folder, tell).code}
 
 
 def look_at_code(
@@ -58,7 +60,8 @@ def code_change(client: Client, code: Path | None) -> list[str]:
     """Return the change of a job that takes a folder along."""
     if code is None:
         return []
-    return [f"code={msgspec.json.encode(client.take_code(code, talk).code).decode()}"]
+    with steps() as tell:
+        return [f"code={msgspec.json.encode(client.take_code(code, tell).code).decode()}"]
 
 
 def _folder_of(job: Mapping[str, object] | bytes, code: Path | None) -> Path | None:

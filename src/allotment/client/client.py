@@ -67,9 +67,9 @@ from allotment.service.wait_view import WaitHistory
 
 if TYPE_CHECKING:
     from allotment.client.code import Taken
-    from allotment.client.content import Tell
     from allotment.client.data import Put
     from allotment.client.session import Session
+    from allotment.client.step import Tell
 
 MOST_FILES = 10_000
 """Of a job that are listed, where nothing else is asked for."""

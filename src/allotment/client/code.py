@@ -14,7 +14,6 @@ from allotment.client.content import (
     Body,
     Known,
     Sent,
-    Tell,
     batches,
     digested,
     memory_of,
@@ -25,6 +24,7 @@ from allotment.client.content import (
 )
 from allotment.client.errors import Refused
 from allotment.client.request import JSON, decode, path_to
+from allotment.client.step import Step, Tell
 from allotment.client.transport import Transport
 from allotment.service.code.view import CodeNote, CodeRoom, CodeTaken, CodeWanted
 from allotment.service.content.manifest import (
@@ -230,18 +230,15 @@ def _send(
     tell: Tell,
 ) -> int:
     """Send what is missing, in few requests; return how many bytes that were."""
-    from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only where much is sent
-
     by_digest = {file.of: file for file in files if file.kind != "l" and file.of in missing}
     parts = batches([Sent(file.path, file.size, file.of) for file in by_digest.values()])
     total = sum(file.size for file in by_digest.values())
     text = difference if difference and digest_of(difference) in missing else b""
     done = 0
     for number, batch in enumerate(parts):
-        tell(
-            f"sending code: {show_bytes(done)} of {show_bytes(total)}, "
-            f"{len(by_digest):,} files that are not there yet"
-        )
+        are = "1 file that is" if len(by_digest) == 1 else f"{len(by_digest):,} files that are"
+        more = f"{are} not there yet"
+        tell(Step("sending code", done, total, more))
         body = Body(folder, batch, partial(_refused, folder), b"" if number else text)
         kind = {"Content-Type": "application/octet-stream", "Content-Length": str(body.size)}
         decode(transport.fetch("POST", "/v1/code:send", body, kind, again=True), CodeTaken)

@@ -23,7 +23,6 @@ _SETTLED_NS: Final = 2_000_000_000
 
 READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Tell = Callable[[str], None]
 Refuse = Callable[[str], Refused]
 """Makes the refusal of a folder for a reason."""
 

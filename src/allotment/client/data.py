@@ -23,7 +23,6 @@ from allotment.client.content import (
     Body,
     Known,
     Sent,
-    Tell,
     batches,
     known_of,
     memory_of,
@@ -35,6 +34,7 @@ from allotment.client.content import (
 from allotment.client.errors import Refused
 from allotment.client.files import make_link, save
 from allotment.client.request import JSON, data_path, decode
+from allotment.client.step import Step, Tell
 from allotment.client.transport import Transport
 from allotment.service.content.manifest import (
     BadManifest,
@@ -292,10 +292,7 @@ class _Told:
         """So much is there."""
 
     def now(self) -> None:
-        from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only for much
-
-        done = f"{show_bytes(self.bytes)} of {show_bytes(self._total)}"
-        self._tell(f"sending data: {done}, {self._what}")
+        self._tell(Step("sending data", self.bytes, self._total, self._what))
 
     def done(self, batch: Sequence[Sent]) -> None:
         with self._turn:
@@ -371,8 +368,6 @@ def _refused(folder: Path, because: str) -> Refused:
 
 def get(transport: Transport, name: str, folder: Path, tell: Tell) -> DataFiles:
     """Write the files of a version below a folder; each whole, or not there."""
-    from allotment.model.quantity import show_bytes  # noqa: PLC0415 - only for much
-
     page = decode(transport.fetch("GET", data_path(name, "/files"), again=True), DataFiles)
     exact = f"{page.tenant}/{page.name}@{page.version.number}"
     done = told = 0
@@ -387,5 +382,5 @@ def get(transport: Transport, name: str, folder: Path, tell: Tell) -> DataFiles:
         done += file.size
         if done - told >= 256 << 20:
             told = done
-            tell(f"getting data: {show_bytes(done)} of {show_bytes(page.version.bytes)}")
+            tell(Step("getting data", done, page.version.bytes))
     return page

@@ -13,6 +13,7 @@ import pytest
 from allotment.client import Client
 from allotment.client.code import take
 from allotment.client.errors import Refused
+from allotment.client.step import Step
 from tests.support.cluster import ALLOT, RealCluster, a_real_cluster
 
 CONFIG = "tenants: {vision: {}}\ndefault_tenant: vision\nlimits: {code_files: 50}\n"
@@ -141,12 +142,12 @@ def test_a_job_file_takes_its_folder_along(cluster: RealCluster, folder: Path) -
 def test_the_second_time_nothing_is_sent_but_what_changed(
     cluster: RealCluster, folder: Path
 ) -> None:
-    told: list[str] = []
+    told: list[Step] = []
     (folder / "pkg/a.py").write_text("print('never sent before')\n")
     with Client(state=str(cluster.state)) as client:
         first = client.take_code(folder, told.append)
         assert first.sent > 0
-        assert "sending code" in told[0]
+        assert str(told[0]).startswith("sending code: ")
         told.clear()
         assert client.take_code(folder, told.append).sent == 0
         assert not told

@@ -1,0 +1,65 @@
+"""How far uploads are: a bar on a terminal, lines elsewhere."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+PROGRAM = """
+import sys
+from allotment.cli.steps import steps
+from allotment.client.step import Step
+with steps(quiet="quiet" in sys.argv, as_json="json" in sys.argv) as tell:
+    for n in range(5):
+        tell(Step("sending code", n << 20, 4 << 20, "7 files"))
+"""
+
+
+def told(*words: str, columns: int = 100, **env: str) -> str:
+    """Return what a terminal of so many columns gets."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    argv = [sys.executable, "-c", PROGRAM, *words]
+    plain = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "COLUMNS", "CI")}
+    with subprocess.Popen(argv, stderr=theirs, env={**plain, "TERM": "xterm", **env}):
+        os.close(theirs)
+        found = bytearray()
+        try:
+            while data := os.read(ours, 65536):
+                found += data
+        except OSError:  # The last one that had it open has ended.
+            pass
+    os.close(ours)
+    return found.decode()
+
+
+def test_a_terminal_has_one_bar_that_is_drawn_in_its_place() -> None:
+    shown = told()
+    assert "━" in shown
+    assert "4 MiB of 4 MiB" in shown
+    assert "\x1b[1A" in shown or "\r" in shown
+    assert shown.count("\n") <= 2
+
+
+def test_a_narrow_terminal_has_no_bar() -> None:
+    assert "━" not in told(columns=60)
+    assert "MiB of 4 MiB" in told(columns=60)
+
+
+@pytest.mark.parametrize("words", [("json",), ()])
+def test_elsewhere_and_for_programs_there_are_lines(words: tuple[str, ...]) -> None:
+    shown = told("json") if words else told(TERM="dumb")
+    lines = shown.splitlines()
+    assert len(lines) == 5
+    assert lines[1] == "sending code: 1 MiB of 4 MiB, 7 files"
+    assert told("quiet") == ""
+
+
+def test_without_colours_it_has_none() -> None:
+    assert "\x1b[3" in told().replace("\x1b[?25", "")
+    assert "\x1b[3" not in told(NO_COLOR="1").replace("\x1b[?25", "")
