@@ -6,6 +6,7 @@ those who make pods.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from time import monotonic
 
 import msgspec
 
@@ -20,7 +21,9 @@ from allotment.service.pools_view import HelpedJob, MoreNodes, PoolView, WayView
 from allotment.service.ports import Forecast
 
 LOOK_EVERY_S = 15.0
-PATIENCE_MS = Millis(5_000)
+PATIENCE_MS = Millis(10_000)
+REST = 5.0
+"""Times as long as a look took it is not looked again."""
 
 
 class Asking:
@@ -30,6 +33,7 @@ class Asking:
         self._pipeline, self._forecast = pipeline, forecast
         self._seen = -1
         """The event after which it was asked last."""
+        self._again_at = 0.0
         self._pools: tuple[Growable, ...] = ()
         self.last = MoreAnswer()
 
@@ -39,11 +43,14 @@ class Asking:
 
     async def look(self) -> None:
         """Ask anew, if something has happened since."""
-        if self._seen == self._state.seq:
+        began = monotonic()
+        if self._seen == self._state.seq or began < self._again_at:
             return
         self._seen = self._state.seq
         self._pools = growable(self._state.config)
         self.last = await self._ask(self._pools)
+        now = monotonic()
+        self._again_at = now + REST * (now - began)
 
     async def more(self) -> MoreNodes:
         """Return the pools, and what more of their nodes would help. Raises Rejected."""
