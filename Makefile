@@ -35,6 +35,7 @@ nightly: setup ## At length: histories, races, kills of the service, frameworks,
 	@ALLOT_KILLS=300 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos.py tests/e2e/test_chaos_images.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_kubernetes.py
+	@ALLOT_FAULTS=200 ALLOT_TEST_KUBERNETES=1.36 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_devices.py
 	@ALLOT_VECTORS=_ $(BIN)/python -m pytest $(LONG) tests/integration/kubernetes/test_hived_vectors.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm

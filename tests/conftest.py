@@ -51,7 +51,11 @@ def same_umask() -> Generator[None]:
     os.umask(before)
 
 
-ON_KUBERNETES = ("tests/integration/kubernetes/", "tests/e2e/test_chaos_kubernetes.py")
+ON_KUBERNETES = (
+    "tests/integration/kubernetes/",
+    "tests/e2e/test_chaos_kubernetes.py",
+    "tests/e2e/test_chaos_devices.py",
+)
 LONGEST = (
     *ON_KUBERNETES,
     "tests/e2e/test_chaos_slurm.py",

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.support.kube_devices import API, NVIDIA, a_device, a_slice
-from tests.support.kubernetes import BUILD, WHY, Kubernetes
+from tests.support.kubernetes import BUILD, START_S, WHY, Kubernetes
 
 GRPC = BUILD / "python"
 """Where grpcio is, which nothing else needs."""
@@ -70,15 +70,21 @@ class Driver:
         """Publish the devices, and wait until the kubelet knows the driver."""
         self.publish()
         (self._folder / "cdi" / "test.json").write_text(json.dumps(self._cdi()))
+        self.serve()
+
+    def serve(self) -> None:
+        """Answer the kubelet, and wait until it knows the driver."""
+        self.is_registered.clear()
         prepares = {
             "NodePrepareResources": self._prepare,
             "NodeUnprepareResources": self._unprepare,
         }
         registers = {"GetInfo": self._info, "NotifyRegistrationStatus": self._notified}
-        endpoint, place = self._endpoint, self._folder / "kubelet" / "plugins_registry"
-        self._serve(endpoint, PREPARES, prepares)
-        self._serve(place / f"{NAME}-reg.sock", REGISTERS, registers)
-        self._kubernetes.until(self.is_registered.is_set, f"the driver of {self._node}")
+        self._serve(self._endpoint, PREPARES, prepares)
+        self._serve(self._registry, REGISTERS, registers)
+        self._kubernetes.until(
+            self.is_registered.is_set, f"the driver of {self._node}", START_S
+        )
 
     def publish(self, **of_devices: Tree) -> None:
         """Write which devices the node has; `of_devices` is what else is said of each."""
@@ -91,14 +97,30 @@ class Driver:
 
     def stop(self) -> None:
         """Leave the kubelet, and take the devices back."""
+        self.leave()
+        self.withdraw()
+
+    def leave(self) -> None:
+        """Answer the kubelet no more. What is prepared is known later, as a driver keeps it on
+        the disk."""
         for server in self._servers:
             server.stop(None).wait()
+        self._servers.clear()
+        for each in (self._endpoint, self._registry):
+            each.unlink(missing_ok=True)
+
+    def withdraw(self) -> None:
+        """Take the slice of the node away."""
         name = a_slice(self._node)["metadata"]["name"]
         self._kubernetes.kubectl("delete", "resourceslice", name, "--ignore-not-found")
 
     @property
     def _endpoint(self) -> Path:
         return self._folder / "dra.sock"
+
+    @property
+    def _registry(self) -> Path:
+        return self._folder / "kubelet" / "plugins_registry" / f"{NAME}-reg.sock"
 
     def _serve(self, at: Path, service: str, calls: Calls) -> None:
         grpc = _grpc()

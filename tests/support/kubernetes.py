@@ -174,6 +174,17 @@ class Kubernetes:
     ) -> Any:
         """Ask the API server itself as the administrator, which takes far less time than a
         program. Raises OSError, such as HTTPError."""
+        with self._opened(method, path, document, kind) as answer:
+            return json.loads(answer.read())
+
+    def watch(self, path: str) -> Iterator[Any]:
+        """Yield what is there, and each change: until the API server ends it, or says nothing
+        for long. Raises OSError, HTTPException."""
+        with self._opened("GET", f"{path}?watch=1", None, "") as answer:
+            for line in answer:
+                yield json.loads(line)
+
+    def _opened(self, method: str, path: str, document: object, kind: str) -> Any:
         token = self._tokens[0].split(",")[0]
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}{path}",
@@ -182,8 +193,7 @@ class Kubernetes:
             method=method,
         )
         trusted = ssl.create_default_context(cafile=self.folder / "ca.crt")
-        with urllib.request.urlopen(request, context=trusted, timeout=PATIENCE_S) as answer:
-            return json.loads(answer.read())
+        return urllib.request.urlopen(request, context=trusted, timeout=PATIENCE_S)
 
     @property
     def port(self) -> int:
