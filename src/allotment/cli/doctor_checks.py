@@ -17,6 +17,7 @@ from allotment.cli.doctor_kubernetes import kubernetes
 from allotment.cli.doctor_mlflow import mlflow
 from allotment.cli.doctor_sharing import sharing
 from allotment.cli.doctor_slurm import slurm
+from allotment.cli.doctor_turns import turns
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.errors import StoreError
 from allotment.model.quantity import DAY, GIB, MIB, show_bytes, show_millis
@@ -38,6 +39,7 @@ def findings(folder: Path) -> list[Finding]:
         lambda: sharing(folder),
         lambda: disk(folder),
         lambda: service(folder),
+        lambda: turns(folder),
         lambda: books(folder),
         lambda: mlflow(folder),
         lambda: slurm(folder),

@@ -74,7 +74,11 @@ def attempt_lines(
 
 def suspension_lines(attempt: AttemptView) -> list[str]:
     """Return how its tasks are suspended, and what they keep, as far as that is known."""
-    hows = [task.suspension for task in attempt.tasks if task.suspension is not None]
+    hows = [
+        (task.suspension, len(task.devices))
+        for task in attempt.tasks
+        if task.suspension is not None
+    ]
     return [] if attempt.ended_at else all_suspended_words(hows)
 
 

@@ -11,11 +11,12 @@ from allotment.cli.options import AsJson, State
 from allotment.cli.output import say, say_json
 from allotment.cli.table import Column, print_table
 from allotment.cli.watching import Every, watch
-from allotment.cli.words import NOTHING_THERE, count, show_span
+from allotment.cli.words import NOTHING_THERE, count, harmless, show_span
 from allotment.client import Client
 from allotment.model.quantity import show_bytes, show_milli
 from allotment.service.gain_words import times
 from allotment.service.live_view import LiveTask
+from allotment.service.views import JobRow
 
 COLUMNS = (
     Column("JOB", right=True),
@@ -65,8 +66,8 @@ def top(  # noqa: PLR0913 - one argument an option
     reports; without it STEP and STEPS/H come from its checkpoints. Where jobs take turns, TURN
     is how much of its turn a job has left, or `over` once others may have theirs. GAIN is how
     fast a job is since it was moved or grew, against before; of one that runs beside another,
-    what both do at once against their turns. The page is drawn again every 2 s until Ctrl-C;
-    a file gets it once.
+    what both do at once against their turns. Below, suspended jobs are named. The page is
+    drawn again every 2 s until Ctrl-C; a file gets it once.
 
     Examples:
       allot top
@@ -80,6 +81,7 @@ def top(  # noqa: PLR0913 - one argument an option
 
         def draw() -> None:
             _draw(_chosen(client.live_use(), jobs, mine=mine), by)
+            _say_suspended(client.jobs(refs=jobs or (), states=["suspended"], mine=mine))
 
         if once:
             draw()
@@ -125,6 +127,13 @@ def _draw(tasks: Sequence[LiveTask], by: By) -> None:
                 row.append(text or NOTHING_THERE)
     if tasks:
         print_table(columns, rows)
+
+
+def _say_suspended(jobs: Sequence[JobRow]) -> None:
+    """Name the jobs that use nothing now, and go on where they were."""
+    if jobs:
+        named = ", ".join(f"{job.id} {harmless(job.name)}" for job in reversed(jobs))
+        say(f"{count(len(jobs), 'job')} suspended: {named} (allot why JOB)")
 
 
 def as_row(task: LiveTask) -> tuple[str, ...]:

@@ -24,9 +24,10 @@ def suspended_words(how: Suspension) -> str:
     return f"{GRADES[how.grade]}; {most} of each device is kept"
 
 
-def all_suspended_words(hows: Sequence[Suspension]) -> list[str]:
-    """Return the same of the tasks of a gang: one line for all that are alike."""
-    words = [suspended_words(how) for how in hows]
+def all_suspended_words(hows: Sequence[tuple[Suspension, int]]) -> list[str]:
+    """Return the same of the tasks of a gang, each with the number of its devices: one line for
+    all that are alike."""
+    words = [suspended_words(how) if devices else "frozen" for how, devices in hows]
     alike = {word: words.count(word) for word in words}
     if len(alike) == 1:
         return [f"Suspended: {word}." for word in alike]

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
 from allotment.model.errors import BadInput, Problem
+from allotment.model.quantity import Millis
 from allotment.model.tenancy import Config
 from allotment.wire.config_write import config_to_wire
 from allotment.wire.parse import tree_of
@@ -66,6 +67,29 @@ def tenants_in(data: bytes, *, source: str) -> tuple[str, ...]:
         return tuple(ConfigShape.model_validate(plain_of(tree)).tenants)
     except (ValidationError, BadInput):
         return ()
+
+
+def slices_in(data: bytes, *, source: str) -> dict[str, Millis]:
+    """Return how long turns are, by TENANT/QUEUE; nothing of a configuration that is wrong."""
+    from pydantic import ValidationError
+
+    from allotment.wire.config_shape import ConfigShape, QueueShape
+
+    found: dict[str, Millis] = {}
+
+    def take(tenant: str, queues: Mapping[str, QueueShape]) -> None:
+        for name, queue in queues.items():
+            if queue.slice_ms:
+                found[f"{tenant}/{name}"] = queue.slice_ms
+            take(tenant, queue.queues)
+
+    try:
+        tree, _ = tree_of(text_of(data, source), source)
+        for tenant, shape in ConfigShape.model_validate(plain_of(tree)).tenants.items():
+            take(tenant, shape.queues)
+    except (ValidationError, BadInput):
+        return {}
+    return found
 
 
 def default_config(nodes: Sequence[Node], groups: Sequence[str]) -> Config:

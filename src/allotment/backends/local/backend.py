@@ -38,6 +38,7 @@ from allotment.backends.local.output import read_output
 from allotment.backends.local.runner import layout
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.local.runner.schema import Request
+from allotment.backends.local.sharing import mps_limits
 from allotment.backends.local.suspending import Suspending, give_up, suspension_in
 from allotment.backends.local.task_use import uses_of
 from allotment.backends.local.ways import Here
@@ -550,7 +551,7 @@ class LocalBackend:
         made: Request = {
             "key": task_name(task.key),
             "argv": list(task.argv),
-            "env": dict(task.env),
+            "env": {**dict(task.env), **mps_limits(need, len(devices))},
             "cwd": gang.workdir,
             "read_only": list(gang.read_only),
             "writable": list(gang.writable),

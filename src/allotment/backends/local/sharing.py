@@ -1,7 +1,7 @@
 """Whether parts of devices are kept to: what MIG and MPS are set up to do on this machine.
 
 Nothing is set up here: both are an administrator's. What NVML and the daemon say is read, and
-the rest is a pure function of it.
+the rest is a pure function of it. Where a daemon runs, tasks are told their limits.
 """
 
 import os
@@ -12,6 +12,7 @@ import msgspec
 
 from allotment.backends.local.device_watch import nvml
 from allotment.model.cluster import OF_MIG, Device
+from allotment.model.quantity import DEVICE, MIB, Resources
 
 USUAL_PIPE = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon has it
 PIPE = "CUDA_MPS_PIPE_DIRECTORY"
@@ -34,6 +35,23 @@ def mps_here(environ: Mapping[str, str] = os.environ) -> Mps | None:
     except (OSError, ValueError):
         return None
     return Mps(pipe) if name.startswith(DAEMON) else None
+
+
+def mps_limits(
+    need: Resources, devices: int, environ: Mapping[str, str] = os.environ
+) -> Mapping[str, str]:
+    """Return what keeps the CUDA programs of a task to its part, where MPS runs.
+
+    They may drop it. Whole devices have no limits; without `gpu_memory` memory has none.
+    """
+    if not devices or not need.gpu_milli % DEVICE or (mps := mps_here(environ)) is None:
+        return {}
+    percent = -(-need.gpu_milli // (DEVICE // 100))
+    found = {PIPE: mps.pipe, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": str(percent)}
+    if mib := need.gpu_memory // MIB:
+        # By the number that a program sees: it has one device.
+        found["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={mib}M"
+    return found
 
 
 def is_divided(uuid: str) -> bool:
@@ -84,5 +102,8 @@ def parts_of(devices: Sequence[Device], mps: Mps | None) -> Parts:
     some = f"MIG divides some, into {len(divided)} that are had alone; " if divided else ""
     words = f"{some}a part of a GPU (gpu: 0.5) is counted, not enforced"
     if mps is not None:
-        words += f". MPS runs ({mps.pipe}): its limits hold for programs that do not pass it by"
+        words += (
+            f". MPS runs ({mps.pipe}): a task with a part is told its limits, which hold for "
+            "programs that do not drop them"
+        )
     return Parts(False, words)

@@ -1,15 +1,19 @@
 """What jobs can have of devices that MIG divides, and what is said of parts of others."""
 
 import os
+import subprocess
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from allotment.backends.local.machine import Card, Part, devices_of, profile_of
-from allotment.backends.local.sharing import Mps, mps_here, parts_of
+from allotment.backends.local.sharing import Mps, mps_here, mps_limits, parts_of
 from allotment.model.cluster import Device
 from allotment.model.ids import DeviceIndex
-from allotment.model.quantity import GIB
+from allotment.model.quantity import GIB, Resources
+from tests.support.patience import PATIENCE_S
 
 NAME = "NVIDIA H100 80GB HBM3"
 WHOLE = Card(NAME, "GPU-a", 80 * GIB, 0)
@@ -66,7 +70,7 @@ def test_only_what_mig_divides_is_enforced() -> None:
 
 def test_mps_that_runs_is_told_of() -> None:
     assert (
-        "hold for programs that do not pass it by"
+        "hold for programs that do not drop them"
         in parts_of([device("GPU-1", "H100")], Mps("/x")).words
     )
 
@@ -76,3 +80,34 @@ def test_a_daemon_is_found_by_the_folder_of_its_pipes(tmp_path: Path) -> None:
     assert mps_here(environ) is None
     (tmp_path / "nvidia-cuda-mps-control.pid").write_text(str(os.getpid()))
     assert mps_here(environ) is None, "we are no such daemon"
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The variables of a machine where something runs that has the daemon's name."""
+    program = tmp_path / "nvidia-cuda-mps-control"
+    program.symlink_to("/bin/sleep")
+    running = subprocess.Popen([program, "1000"])
+    (tmp_path / "nvidia-cuda-mps-control.pid").write_text(str(running.pid))
+    environ = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
+    deadline = time.monotonic() + PATIENCE_S
+    while mps_here(environ) is None and time.monotonic() < deadline:
+        time.sleep(0.01)  # It has our name until it is the program.
+    yield environ
+    running.kill()
+    running.wait()
+
+
+def test_a_task_with_a_part_is_told_its_limits_where_mps_runs(daemon: dict[str, str]) -> None:
+    part = Resources(gpu_milli=333, gpu_memory=10 * GIB)
+    assert mps_limits(part, 1, daemon) == {
+        **daemon,
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "34",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=10240M",
+    }
+    assert "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT" not in mps_limits(
+        Resources(gpu_milli=500), 1, daemon
+    )
+    assert mps_limits(Resources(gpu_milli=1000), 1, daemon) == {}
+    assert mps_limits(part, 0, daemon) == {}, "a virtual device has no daemon"
+    assert mps_limits(part, 1, {"CUDA_MPS_PIPE_DIRECTORY": "/nowhere"}) == {}
