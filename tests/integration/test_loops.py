@@ -93,6 +93,33 @@ def losses(pauses):
     return found
 assert losses(False) == losses(True)
 """
+KERAS_OFFLOADED = """
+import keras, numpy
+from allotment.loops.jax import Offloaded
+from allotment.loops.keras import KerasProgress
+class Pauses(keras.callbacks.Callback):
+    pauses = 0
+    def on_train_batch_end(self, batch, logs=None):
+        if batch % 3 == 1:
+            held = Offloaded(self.model, stays=frozenset())
+            held.out(); held.out()
+            values = [v.value for v in held._variables()]
+            assert values and all(type(value) is numpy.ndarray for value in values)
+            assert len(self.model.get_weights()) == 7, "what a save would find"
+            held.back(); held.back()
+            Pauses.pauses += 1
+def trained(*callbacks):
+    keras.utils.set_random_seed(1)
+    x = numpy.random.default_rng(1).normal(size=(64, 4)); y = x.sum(axis=1)
+    layers = [keras.layers.Dense(8), keras.layers.BatchNormalization(),
+        keras.layers.Dropout(0.2), keras.layers.Dense(1, use_bias=False)]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("adam", "mse", metrics=["mae"])
+    told = model.fit(x, y, 8, 3, verbose=0, validation_split=0.25, callbacks=callbacks)
+    return told.history, [w.tobytes() for w in model.get_weights()]
+assert trained(KerasProgress(offload=True)) == trained(Pauses())
+assert Pauses.pauses == 6, Pauses.pauses
+"""
 LOOPS = [
     ("keras", KERAS, "val_loss", [6, 18]),
     ("keras", KERAS, "loss", [6, 15]),
@@ -143,5 +170,15 @@ def test_what_was_moved_to_the_host_and_back_trains_on_bit_by_bit() -> None:
         pytest.skip("torch is not installed here: scripts/loops")
     env = {**os.environ, "PYTHONPATH": str(SRC)}
     argv = [PYTHON, "-W", "ignore", "-c", OFFLOADED]
+    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.may_skip("Keras and JAX are large, and in no lock of ours")
+def test_a_keras_model_on_jax_moves_to_the_host_and_trains_on_bit_by_bit() -> None:
+    if not has("keras", "jax"):
+        pytest.skip("keras with jax is not installed here: scripts/loops")
+    env = {**os.environ, "PYTHONPATH": str(SRC), "KERAS_BACKEND": "jax"}
+    argv = [PYTHON, "-W", "ignore", "-c", KERAS_OFFLOADED]
     done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -13,13 +13,26 @@ Logs = dict[str, Any] | None
 class KerasProgress(keras.callbacks.Callback):
     """Reports each batch with its metrics, and each epoch with those of its validation."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, offload: bool = False) -> None:
+        """With `offload`, the model's device memory is given back while the job is paused: on
+        JAX alone. Raises ValueError on another backend."""
         super().__init__()
+        if offload and keras.backend.backend() != "jax":
+            raise ValueError(
+                "Keras gives device memory back on JAX alone: set KERAS_BACKEND=jax in `env`, "
+                "or take `offload` out; the job is then frozen with its memory"
+            )
+        self._offloads = offload
         self._step = 0
         self._total: int | None = None
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002 - Keras calls it so
         """Find out how many batches there are, where Keras knows."""
+        if self._offloads:
+            from allotment.loops.jax import offload  # noqa: PLC0415 - of this backend
+
+            self._offloads = False
+            offload(self.model)
         steps, epochs = self.params.get("steps"), self.params.get("epochs")
         self._step = 0
         self._total = steps * epochs if steps and epochs else None
