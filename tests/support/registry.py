@@ -200,7 +200,9 @@ def busybox(*more: Entry) -> bytes:
 # ── a service whose users have homes ────────────────────────────────────────────────────
 
 
-USERS = {"ann": 64101, "ben": 64102}
+_FIRST = 1_000_000 + 2 * os.getpid()
+USERS = {"ann": _FIRST, "ben": _FIRST + 1}
+"""Users of this process alone: a test may kill all processes of one of them."""
 
 
 class WithUsers(RealCluster):

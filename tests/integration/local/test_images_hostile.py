@@ -20,6 +20,7 @@ from allotment.service.isolated import PLAIN, isolated
 from tests.integration.local.harness import Runner
 from tests.support.cluster import until
 from tests.support.registry import (
+    USERS,
     Entry,
     Registry,
     WithUsers,
@@ -408,4 +409,4 @@ def test_no_right_is_got_from_an_image(service: WithUsers, registry: Registry) -
     mount -t tmpfs x /tmp 2>/dev/null || echo no-mount
     """
     job = service.run(f"{registry.host}/su:1", script, "ben")
-    assert job.output.split() == ["64102", "closed", "no-way", "no-disk", "no-mount"]
+    assert job.output.split() == [str(USERS["ben"]), "closed", "no-way", "no-disk", "no-mount"]
