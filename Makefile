@@ -5,7 +5,8 @@ BIN := .venv/bin
 SOURCES := src tests bench scripts
 ARGS ?=
 RACES := tests/integration/local/test_hostile_user.py tests/integration/local/test_leftovers.py \
-	tests/integration/local/test_image_build.py
+	tests/integration/local/test_image_build.py tests/integration/local/test_hostile_paths.py \
+	tests/integration/local/test_datasets.py
 LONG := -o timeout=0 -o faulthandler_timeout=0
 export PYTHON
 

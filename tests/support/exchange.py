@@ -11,7 +11,8 @@ TRIES = 200
 """How often a test tries a race before it believes that it cannot be won."""
 
 FEW = int(os.environ.get("ALLOT_TRIES", "40"))
-"""The same where the fault shows in the first tries: `make nightly` makes 200 of these too."""
+"""The same where the fault shows in the first tries, or each try runs a task: `make nightly`
+makes 200 of these too."""
 
 LONGEST_S = 120
 """After which the exchanging ends by itself, whatever became of the test."""

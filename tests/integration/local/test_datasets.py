@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import Runner
-from tests.support.exchange import TRIES, exchanging, owned
+from tests.support.exchange import FEW, exchanging, owned
 
 MALLORY = 64002
 BOTH = pytest.mark.parametrize("kind", [OWN, BWRAP])
@@ -78,7 +78,7 @@ def test_a_place_exchanged_for_a_link_covers_nothing_of_the_systems(
     mounts = [mount(source, f"{home}/place")]
     said: list[str] = []
     with exchanging(home / "place", home / "link", MALLORY):
-        for _ in range(max(1, TRIES // 20)):
+        for _ in range(max(1, FEW // 20)):
             tasks = [
                 runner.launch(
                     "head -c 4 /etc/passwd", uid=MALLORY, gid=MALLORY, mounts=mounts,
@@ -105,7 +105,7 @@ def test_a_folder_exchanged_for_a_link_has_nothing_made_where_it_leads(
     script = f"cat {home}/roots/new/a"
     said: list[str] = []
     with exchanging(home / "roots", home / "link", MALLORY):
-        for _ in range(max(2, TRIES // 20)):
+        for _ in range(max(2, FEW // 20)):
             tasks = [
                 runner.launch(
                     ["sh", "-c", script], uid=MALLORY, gid=MALLORY, namespaces="own",

@@ -14,7 +14,7 @@ from allotment.backends.local.runner.hierarchy import short_hash
 from allotment.backends.local.runner.mounts import View, build
 from tests.integration.local.conftest import BWRAP, OWN
 from tests.integration.local.harness import Runner, a_runner, groups_of
-from tests.support.exchange import TRIES, exchanging, owned, written
+from tests.support.exchange import FEW, exchanging, owned, written
 
 VICTIM, MALLORY = 64001, 64002
 SECRET = "for the victim alone"
@@ -42,7 +42,7 @@ def home(reachable: Path) -> Path:
 def outputs(runner: Runner, argv: str, **fields: object) -> list[str]:
     """Run a task as the attacker, as often as a race is tried; give what each wrote."""
     found: list[str] = []
-    for _ in range(TRIES // AT_ONCE):
+    for _ in range(FEW // AT_ONCE):
         tasks = [
             runner.launch(argv, uid=MALLORY, gid=MALLORY, **fields) for _ in range(AT_ONCE)
         ]
