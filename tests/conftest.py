@@ -64,11 +64,25 @@ LONGEST = (
     "tests/integration/service/test_growth.py",
     "tests/integration/slurm/",
     "tests/e2e/",
+    "tests/integration/service/",
+    "tests/integration/local/",
     "tests/integration/",
     "tests/property/",
     "tests/golden/",
 )
 """What begins first where several workers share the tests: it takes long, and mostly waits."""
+
+APART = (
+    "tests/golden/corpus/",
+    "tests/integration/kubernetes/test_runner.py",
+    "tests/integration/service/test_code_of_users.py",
+    "tests/integration/service/test_environments.py",
+    "tests/integration/service/test_growth.py",
+    "tests/integration/service/test_migration.py",
+    "tests/integration/local/test_hostile_paths.py",
+    "tests/integration/local/test_hostile_user.py",
+)
+"""Long files whose tests share nothing: each test is dealt out by itself."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -87,13 +101,15 @@ def pytest_collection_finish() -> None:
 
 
 class ByFile(LoadScopeScheduling):
-    """Deals out whole files, so that each starts its service once.
+    """Deals out whole files, so that each starts its service once, and those apart by test.
 
-    All tests on Kubernetes are one part: a cluster takes long to start, and beside another one
-    that is killed again and again Jobs are not done in time.
+    All other tests on Kubernetes are one part: a cluster takes long to start, and beside
+    another one that is killed again and again Jobs are not done in time.
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(APART):
+            return nodeid
         is_on_kubernetes = nodeid.startswith(ON_KUBERNETES)
         return "tests on Kubernetes" if is_on_kubernetes else nodeid.partition("::")[0]
 
