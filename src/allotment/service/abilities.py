@@ -22,7 +22,8 @@ INSTEAD = {
     Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
     "in a service of root's, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` and `save` out, or name a folder that the nodes have "
-    "(`data: /PATH`); datasets by name need the engine local.",
+    "(`data: /PATH`); datasets by name need an engine of type local, or of type pilot without "
+    "`folder`.",
     Ability.PMI: "`mpi: pmix` and `pmi2` need an engine of type slurm. With pilots, have "
     f"mpirun start the ranks: `mpi: mpirun`. {ON_ONE_NODE}",
     Ability.MPIRUN: f"`mpi: mpirun` needs an engine of type slurm or pilot. {ON_ONE_NODE}",

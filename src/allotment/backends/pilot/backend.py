@@ -98,7 +98,7 @@ class PilotBackend:
     """
 
     name = "pilot"
-    abilities = frozenset(Ability) - {Ability.PMI, Ability.DATASETS}
+    abilities = frozenset(Ability) - {Ability.PMI}
 
     def __init__(  # noqa: PLR0913 - one a setting
         self,
@@ -120,6 +120,8 @@ class PilotBackend:
         self._idle_s, self._lease_s = idle_s, lease_s
         if images is None:
             self.abilities = self.abilities - {Ability.IMAGES}
+        if disk:  # What the service keeps of datasets is on no node then.
+            self.abilities = self.abilities - {Ability.DATASETS}
         self._images = NodeImages(images, self._links_up)
         self._disk = disk
         self._setup = setup
@@ -721,6 +723,12 @@ class PilotBackend:
         if hold is None or not hold.kept.job:
             raise BackendError(f"the node of task {key} is not held")
         return enter_argv(hold, key, argv)
+
+    # ── datasets ────────────────────────────────────────────────────────────────────────
+
+    def why_no_mounts(self) -> str:
+        """Return '': a node that cannot says so when a task is to begin there."""
+        return ""
 
     # ── images ──────────────────────────────────────────────────────────────────────────
 

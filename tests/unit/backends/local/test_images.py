@@ -182,8 +182,11 @@ def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
     assert asks_of(NOTHING, asked_by(with_data)) == (Ability.DATASETS,)
     assert asks_of(NOTHING, asked_by(bare)) == ()
     assert Ability.IMAGES not in SlurmBackend.abilities
-    for engine in (SlurmBackend, PilotBackend, KubernetesBackend):
+    for engine in (SlurmBackend, KubernetesBackend):
         assert Ability.DATASETS not in engine.abilities
+    assert Ability.DATASETS in PilotBackend(Path("/s"), "main", tuple).abilities
+    own_disks = PilotBackend(Path("/s"), "main", tuple, disk="/disk")
+    assert Ability.DATASETS not in own_disks.abilities
 
 
 def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:
