@@ -151,6 +151,37 @@ class Gate:
                 self.passed += len(data)
 
 
+class Meddler(Gate):
+    """A way to a store that holds requests which have `held` in them, until it is opened, and
+    tells other bytes than it has for the `other` ones.
+    """
+
+    def __init__(
+        self, store: Store, held: bytes = b"", other: tuple[bytes, bytes] = (b"", b"")
+    ) -> None:
+        super().__init__(store, 1 << 40)
+        self.holds = threading.Event()
+        self._held, self._other = held, other
+
+    def forget(self) -> None:
+        """Let later requests through; those that are held are never answered."""
+        self._held = b""
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(1 << 16):
+                if self._held and self._held in data and not self._open.is_set():
+                    self.holds.set()
+                    self._open.wait()
+                target.sendall(data)
+
+    def _back(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(1 << 16):
+                one, other = self._other
+                target.sendall(data.replace(one, other) if one else data)
+
+
 @contextlib.contextmanager
 def a_store(kind: type[S], folder: Path) -> Iterator[S]:
     """Run a store, and end it after the test."""

@@ -44,6 +44,8 @@ class JobCheckpoint(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     path: str
     step: int = 0
     progress_milli: int = 0
+    listed: str = ""
+    """Of one in an object store: the SHA-256 of the list of its files, by our own books."""
 
 
 class DataVersion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

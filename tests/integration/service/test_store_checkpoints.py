@@ -1,7 +1,11 @@
 """Checkpoints in object stores: complete or not there, the newest few, put back when lost."""
 
+import contextlib
+import http.client
+import json
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.parts import PART, uploads_of
 from tests.integration.service.test_data import as_user, job_of
 from tests.integration.service.test_object_stores import log_in
 from tests.integration.service.test_saving import REPORT, is_kept, wait_for_file
 from tests.support.cluster import until
-from tests.support.object_stores import BUCKET, KEY, Gate, Moto, Rclone, Store, a_store
+from tests.support.object_stores import BUCKET, KEY, Gate, Meddler, Moto, Rclone, Store, a_store
 from tests.support.registry import CONFIG, Job, WithUsers, a_service
 
 pytestmark = [
@@ -213,6 +219,99 @@ def test_what_a_killed_service_was_putting_is_never_seen_and_goes(
         assert [(each / LIST).exists() for each in found()] == [True, True]
         Path(home, "end").touch()
         service.wait_for(job, "succeeded")
+
+
+def unfinished(service: WithUsers) -> list[dict[str, Any]]:
+    """List what the service has noted as begun in stores."""
+    return [
+        json.loads(each.read_bytes())
+        for each in (service.state / "data-unfinished").glob("[!.]*.json")
+    ]
+
+
+def test_an_upload_in_parts_that_a_killed_service_began_is_ended_at_the_store(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    home = service.home("ann")
+    script = (
+        f"truncate -s {2 * PART + 99} a; printf end >>a; report a 1; "
+        f"{wait_for_file(f'{home}/in-parts')}"
+    )
+    gate = Meddler(rclone, held=b"partNumber=2&")
+    try:
+        create(service, gate.endpoint, "parts")
+        job = training(service, "parts", script)
+        until(gate.holds.is_set, "the second part")
+        until(lambda: any(each.get("upload") for each in unfinished(service)), "its note")
+        [note] = unfinished(service)
+        service.kill()
+        bucket = Bucket(rclone.place("parts", profile="default"), KEY, None)
+        assert uploads_of(bucket, note["key"]) == [note["upload"]]
+        gate.open()
+        service.up()
+        until(lambda: not uploads_of(bucket, note["key"]), "the end of the first upload")
+        bucket.close()
+        wait_kept(service, job, "ann/parts@1")
+        [whole] = kept_in(rclone, "parts")
+        assert (whole / "a").stat().st_size == 2 * PART + 102
+        until(lambda: not unfinished(service), "nothing that is unfinished")
+        Path(home, "in-parts").touch()
+        service.wait_for(job, "succeeded")
+    finally:
+        gate.close()
+
+
+def test_an_object_by_which_a_store_was_tried_goes_after_a_kill(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    gate = Meddler(rclone, held=f"DELETE /{BUCKET}/probed/".encode())
+    place = rclone.folder / "objects" / BUCKET / "probed"
+    try:
+        create(service, gate.endpoint, "probed")
+        asking = threading.Thread(target=_asked_in_vain, args=(service, "probed"))
+        asking.start()
+        until(gate.holds.is_set, "the removal")
+        [left] = place.glob(".allot-may-write-*")
+        assert [each["key"] for each in unfinished(service)] == [f"probed/{left.name}"]
+        service.kill()
+        asking.join()
+        gate.forget()
+        service.up()
+        until(lambda: not left.exists(), "it to go")
+        until(lambda: not unfinished(service), "the note of it to go")
+    finally:
+        gate.close()
+
+
+def _asked_in_vain(service: WithUsers, name: str) -> None:
+    with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+        asked(service, name, "true")
+
+
+def test_a_store_that_gives_other_bytes_is_found_out(
+    service: WithUsers, rclone: Rclone
+) -> None:
+    """Its listing and its marks say that nothing changed."""
+    home = service.home("ann")
+    script = (
+        'if test -n "$ALLOT_RESUME_FROM"; then cat $ALLOT_RESUME_FROM; exit 0; fi; '
+        f"echo the-good-model >a; report a 1; {wait_for_file(f'{home}/lied')}; rm a; exit 3"
+    )
+    gate = Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))
+    try:
+        create(service, gate.endpoint, "lies")
+        job = training(service, "lies", script, retry=1)
+        wait_kept(service, job, "ann/lies@1")
+        Path(home, "lied").touch()
+        service.wait_for(job, "succeeded", "failed")
+    finally:
+        gate.close()
+    done = Job(service, job)
+    assert done.state == "failed"
+    assert "evil" not in done.output
+    assert done.diagnosis["code"] == "data_changed"
+    assert "ann/lies@1 is not what was put" in done.diagnosis["cause"]
+    assert "'a' has other bytes" in done.diagnosis["cause"]
 
 
 def test_a_full_bucket_holds_no_part_and_takes_the_next_that_fits(

@@ -7,8 +7,8 @@ it is whole; the job is told to go on from it.
 """
 
 import errno
+import hashlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
@@ -30,7 +30,7 @@ from allotment.rights import paths
 from allotment.rights.disk import is_too_full
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
-from allotment.service.content.manifest import FileEntry
+from allotment.service.content.manifest import FileEntry, read
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.listing import COMPLETE
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
@@ -126,7 +126,7 @@ class Restoring:
                 return False
             if _is_there(f"{folder}/{kept.path}"):
                 return True  # An older one than what was reported, which is gone.
-        files, tree = self._kept_files(dataset, version)
+        files, tree = self._kept_files(dataset, version, kept)
         source = os.open(tree, _FOLDER)
         try:
             with rights_of(account.identity):
@@ -135,6 +135,9 @@ class Restoring:
                 if is_too_full(top, version.bytes, version.files):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 _lay_out(source, top, kept, files, account)
+            except _NotWhatWasPut as error:
+                self._datasets.objects.forget(dataset, version.digest)
+                raise _not_put(dataset, version, error) from error
             finally:
                 os.close(top)
         finally:
@@ -168,21 +171,45 @@ class Restoring:
             raise FileNotFoundError(errno.ENOENT, trouble.cause) from trouble
 
     def _kept_files(
-        self, dataset: Dataset, version: DataVersion
+        self, dataset: Dataset, version: DataVersion, kept: JobCheckpoint
     ) -> tuple[tuple[FileEntry, ...], Path]:
-        """Return the files of a checkpoint, and where they are. Raises FileNotFoundError."""
+        """Return the files of a checkpoint, and where they are.
+
+        Those of an object store are as we put them: with the SHA-256 that our own books know
+        by way of their list. Raises FileNotFoundError, and StoreTrouble.
+        """
         store = self._datasets.store
         tree = store.tree(dataset.id, version.digest)
         if dataset.kind is not DataKind.OBJECTS:
             return store.manifest(dataset.id, version.digest).files, tree
         found = self._datasets.objects.cache.manifest(dataset.id, version.digest).files
         below = f"{found[0].path.partition('/')[0]}/"
-        files = [
-            msgspec.structs.replace(each, path=each.path.removeprefix(below))
-            for each in found
-            if each.path != f"{below}{COMPLETE}"
-        ]
+        if kept.listed:
+            data = (tree / below / COMPLETE).read_bytes()
+            if hashlib.sha256(data).hexdigest() != kept.listed:
+                self._datasets.objects.forget(dataset, version.digest)
+                raise _not_put(dataset, version, _NotWhatWasPut(COMPLETE))
+            return tuple(_below(each, below) for each in read(data).files), tree / below
+        files = [_below(each, below) for each in found if each.path != f"{below}{COMPLETE}"]
         return tuple(files), tree / below
+
+
+class _NotWhatWasPut(Exception):
+    """A file of an object store has other bytes than were put; the text is its path."""
+
+
+def _not_put(dataset: Dataset, version: DataVersion, what: _NotWhatWasPut) -> StoreTrouble:
+    return StoreTrouble(
+        Kind.CHANGED,
+        f"The checkpoint {dataset.full}@{version.number} is not what was put to the object "
+        f"store: {str(what)[:200]!a} has other bytes.",
+        f"Find out who writes to {dataset.objects}. To begin without it: `allot data rm "
+        f"{dataset.full}@{version.number}`, and submit the job again.",
+    )
+
+
+def _below(file: FileEntry, folder: str) -> FileEntry:
+    return msgspec.structs.replace(file, path=file.path.removeprefix(folder))
 
 
 def _opened(folder: str) -> int:
@@ -213,7 +240,7 @@ def _lay_out(
         fresh = os.open(part, _FOLDER, dir_fd=top)
     try:
         for file in files:
-            _copy(source, fresh, file, account)
+            _copy(source, fresh, file, account, is_far=bool(kept.listed))
         with (
             rights_of(account.identity),
             _above(fresh, kept.path) as (whole, name),
@@ -227,17 +254,25 @@ def _lay_out(
             remove(top, part)
 
 
-def _copy(source: int, fresh: int, file: FileEntry, account: Account) -> None:
-    """Copy one file; it is on the disk on return. Versions of checkpoints have no links."""
-    read = os.open(file.path, _READ, dir_fd=source)
+def _copy(source: int, fresh: int, file: FileEntry, account: Account, *, is_far: bool) -> None:
+    """Copy one file; it is on the disk on return. Versions of checkpoints have no links.
+
+    Raises _NotWhatWasPut where one that `is_far` is another.
+    """
+    found = os.open(file.path, _READ, dir_fd=source)
     with (
-        os.fdopen(read, "rb") as whole,
+        os.fdopen(found, "rb") as whole,
         rights_of(account.identity),
         _above(fresh, file.path) as (place, name),
     ):
         mode = 0o755 if file.kind == "x" else 0o644
         with os.fdopen(os.open(name, _NEW, mode, dir_fd=place), "wb") as copy:
-            shutil.copyfileobj(whole, copy, 1 << 20)
+            digest = hashlib.sha256()
+            while piece := whole.read(1 << 20):
+                digest.update(piece)
+                copy.write(piece)
+            if is_far and digest.hexdigest() != file.of:
+                raise _NotWhatWasPut(file.path)
             copy.flush()
             os.fsync(copy.fileno())
 

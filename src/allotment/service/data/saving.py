@@ -42,7 +42,9 @@ from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.checkpoints import new_folder
 from allotment.service.data.objects.listing import COMPLETE, folder_of
+from allotment.service.data.objects.parts import MOST_SENT, Changed, measured, send
 from allotment.service.data.objects.trouble import StoreTrouble
+from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.wishes import Wish
 from allotment.service.files import files_below
 from allotment.service.host_accounts import HostAccounts
@@ -57,8 +59,6 @@ TRIES: Final = 8
 FIRST_PAUSE_S: Final = 2.0
 AGAIN_S: Final = 60.0
 SAVING_S: Final = 4 * 3600.0
-MOST_SENT: Final = 5 << 30
-"""Bytes of one object that stores take in one request."""
 _PIECE: Final = 1 << 20
 _NO_DIGEST: Final = "0" * 64
 _PASSING: Final = {Code.UNAVAILABLE, Code.UNCERTAIN, Code.CONFLICT}
@@ -150,7 +150,7 @@ class Saving:
         folder = self._folders.checkpoints(job.id, job.spec)
         path = path_below(folder, newest.path)
         of = JobCheckpoint(job.id, newest.attempt, path, newest.step, newest.progress_milli)
-        number = next((each.number for each in dataset.versions if each.checkpoint == of), 0)
+        number = next((each.number for each in dataset.versions if _is(each.checkpoint, of)), 0)
         if not number:  # else a service that was killed kept it, and did not say so
             with _told_plainly(lambda: names.find_to_write(named, job.owner)):
                 account = await self._accounts.of(job.owner)
@@ -169,7 +169,8 @@ class Saving:
         store = self._datasets.in_stores
         fresh = new_folder(job.id, dataset.id)
         try:
-            await self._put_whole(job, dataset, account, folder, fresh, of.path)
+            listed = await self._put_whole(job, dataset, account, folder, fresh, of.path)
+            of = msgspec.structs.replace(of, listed=listed)
             return (await store.close(dataset, fresh, job.owner, of)).number
         except (Rejected, StoreTrouble, Stopped, BackendError, OSError) as error:
             # Else it may be a version all the same.
@@ -234,10 +235,11 @@ class Saving:
         source: str,
         folder: str,
         only: str = "",
-    ) -> None:
+    ) -> str:
         """Put the files of a folder, or `only` a part, to one of an object store.
 
-        What is read of it counts them when all are there. Raises what can go wrong.
+        What is read of it counts them when all are there. Returns the SHA-256 of their list.
+        Raises what can go wrong.
         """
         running, end = asyncio.current_task(), time.monotonic() + SAVING_S
         objects, names = self._datasets.objects, self._datasets.names
@@ -249,22 +251,24 @@ class Saving:
             return now is not None and now.id == dataset.id and names.may_write(now, job.owner)
 
         bucket = await objects.writer(dataset, goes_on)
+        begun = partial(objects.begun, dataset, is_upload=True)
         prefix = bucket.place.prefix
         below = f"{prefix}/{folder}" if prefix else folder
 
         def take(top: int, path: str) -> FileEntry:
-            return _sent(top, path, account, bucket, f"{below}/{path}")
+            return _sent(top, path, account, bucket, f"{below}/{path}", begun)
 
-        def work() -> None:
+        def work() -> str:
             try:
                 files = self._each(source, account, take, f"{folder}/", only)
                 data = written(files)
                 digest = hashlib.sha256(data).hexdigest()
                 bucket.put(f"{below}/{COMPLETE}", len(data), digest, lambda: iter([data]))
+                return digest
             finally:
                 bucket.close()
 
-        await self._threads.run(job.owner.user, work, SAVING_S)
+        return await self._threads.run(job.owner.user, work, SAVING_S)
 
     def _folder(self, job: JobRecord) -> str:
         return self._folders.output(job.id, job.spec, job.attempts[-1].no)
@@ -358,6 +362,11 @@ def _told_plainly(check: Callable[[], object]) -> Generator[None]:
         raise _unreadable(error) from error
 
 
+def _is(kept: JobCheckpoint | None, of: JobCheckpoint) -> bool:
+    """Whether a version is a checkpoint, whatever was put of it."""
+    return kept is not None and msgspec.structs.replace(kept, listed="") == of
+
+
 def path_below(folder: str, path: str) -> str:
     """Return where a checkpoint is in the job's folder of them. Raises Rejected."""
     plain, top = posixpath.normpath(path), posixpath.normpath(folder)
@@ -424,24 +433,27 @@ def _is_odd(name: str) -> bool:
     return any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
-def _sent(top: int, path: str, account: Account, bucket: Bucket, key: str) -> FileEntry:
+def _sent(
+    top: int,
+    path: str,
+    account: Account,
+    bucket: Bucket,
+    key: str,
+    begun: Callable[[str], Unfinished],
+) -> FileEntry:
     """Put a file to an object store, which is told beforehand what comes."""
     with _opened(top, path, account) as (fd, state):
         if state.st_size > MOST_SENT:
             raise Rejected(
                 Code.TOO_LARGE,
                 f"{path[:200]!a} has {show_bytes(state.st_size)}, and an object store takes "
-                f"{show_bytes(MOST_SENT)} at once.",
+                f"{show_bytes(MOST_SENT)} of one file.",
             )
-        digest = hashlib.sha256()
-        for piece in _pieces(fd, state.st_size):
-            digest.update(piece)
 
-        def read() -> Iterator[bytes]:
-            left = state.st_size
+        def reads(offset: int, size: int) -> Iterator[bytes]:
+            left = size
             try:
-                os.lseek(fd, 0, os.SEEK_SET)
-                for piece in _pieces(fd, left):
+                for piece in _pieces_at(fd, offset, size):
                     left -= len(piece)
                     yield piece
             except OSError as error:  # else it would be the store's
@@ -449,8 +461,12 @@ def _sent(top: int, path: str, account: Account, bucket: Bucket, key: str) -> Fi
             if left:
                 raise _changed(path)
 
-        bucket.put(key, state.st_size, digest.hexdigest(), read)
-        return _entry(path, state, digest.hexdigest())
+        file = measured(state.st_size, reads)
+        try:
+            send(bucket, key, file, reads, begun)
+        except Changed:
+            raise _changed(path) from None
+        return _entry(path, state, file.digest)
 
 
 @contextlib.contextmanager
@@ -485,4 +501,12 @@ def _pieces(fd: int, size: int) -> Iterator[bytes]:
     left = size
     while left and (piece := os.read(fd, min(left, _PIECE))):
         left -= len(piece)
+        yield piece
+
+
+def _pieces_at(fd: int, offset: int, size: int) -> Iterator[bytes]:
+    """Read a part of a file, as several threads may."""
+    end = offset + size
+    while offset < end and (piece := os.pread(fd, min(end - offset, _PIECE), offset)):
+        offset += len(piece)
         yield piece

@@ -12,6 +12,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import WallTime
 from allotment.service.data import saving
 from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.saving import made_before, path_below
 from allotment.service.launch import Account
 from tests.support.object_stores import Moto, a_store
@@ -46,27 +47,31 @@ def test_a_checkpoint_elsewhere_is_refused(path: str) -> None:
         path_below("/c/7", path)
 
 
+def never(key: str) -> Unfinished:
+    raise AssertionError(key)
+
+
 def test_a_file_that_cannot_be_read_is_not_the_store_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_bytes(b"data")
     begun: list[int] = []
-    pieces = saving._pieces  # pyright: ignore[reportPrivateUsage]
+    pieces = saving._pieces_at  # pyright: ignore[reportPrivateUsage]
 
-    def failing(fd: int, size: int) -> Iterator[bytes]:
+    def failing(fd: int, offset: int, size: int) -> Iterator[bytes]:
         begun.append(size)
         if len(begun) > 1:  # First its digest is taken.
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        yield from pieces(fd, size)
+        yield from pieces(fd, offset, size)
 
-    monkeypatch.setattr(saving, "_pieces", failing)
+    monkeypatch.setattr(saving, "_pieces_at", failing)
     account = Account("ann", str(tmp_path))
     top = os.open(tmp_path, os.O_RDONLY)
     try:
         with a_store(Moto, tmp_path / "moto") as store:
             bucket = Bucket(store.place(), None, None)
             with pytest.raises(Rejected, match="cannot be read or kept: Input/output") as told:
-                saving._sent(top, "a", account, bucket, "bert/a")  # pyright: ignore[reportPrivateUsage]
+                saving._sent(top, "a", account, bucket, "bert/a", never)  # pyright: ignore[reportPrivateUsage]
             bucket.close()
     finally:
         os.close(top)

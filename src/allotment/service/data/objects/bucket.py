@@ -39,7 +39,7 @@ _A_PAGE: Final = "1000"
 _PIECE: Final = 1 << 20
 _SHOWN: Final = 200
 _ELSEWHERE: Final = {301, 307}
-_DONE: Final = {"GET": "read", "PUT": "written", "DELETE": "removed"}
+_DONE: Final = {"GET": "read", "PUT": "written", "POST": "written", "DELETE": "removed"}
 _MOST_LISTED: Final = 1_000_000
 _REGION: Final = re.compile(r"[a-z0-9-]{1,40}")
 
@@ -53,6 +53,13 @@ class Body(msgspec.Struct, frozen=True):
 
     digest: str
     read: Callable[[], Iterator[bytes]]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a store answers to what is neither a list nor an object."""
+
+    data: bytes
+    etag: str
 
 
 class Bucket:
@@ -69,11 +76,18 @@ class Bucket:
         self._key = key
         self._user = user
         self._is_wanted = is_wanted
-        self._host = urlsplit(place.endpoint).netloc
+        self.host = urlsplit(place.endpoint).netloc
         self._connection: HTTPConnection | None = None
-        self._failed = StoreTrouble(
-            Kind.AWAY, f"The object store {self._host} does not answer."
-        )
+        self._failed = StoreTrouble(Kind.AWAY, f"The object store {self.host} does not answer.")
+
+    def another(self, is_wanted: Callable[[], bool]) -> "Bucket":
+        """Return one more connection to the same place, for another thread."""
+        return Bucket(self.place, self._key, self._user, is_wanted)
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody still waits for what it does."""
+        return self._is_wanted()
 
     def close(self) -> None:
         """Close the connection; the next request makes another."""
@@ -109,7 +123,7 @@ class Bucket:
             found += page.objects
             size += sum(each.size for each in page.objects)
             if any(not each.path.startswith(prefix) for each in page.objects):
-                raise self._odd("it lists what was not asked for")
+                raise self.odd("it lists what was not asked for")
             if len(found) > most or size > most_bytes:
                 raise StoreTrouble(
                     Kind.TOO_LARGE,
@@ -127,7 +141,7 @@ class Bucket:
                 try:
                     return page_of(self._taken(answer, MOST_PAGE))
                 except BadPage as error:
-                    raise self._odd(str(error)) from error
+                    raise self.odd(str(error)) from error
         raise AssertionError  # the last try returns or raises
 
     # ── fetching ────────────────────────────────────────────────────────────────────
@@ -175,24 +189,33 @@ class Bucket:
         A store that takes it too slowly is given up. Raises StoreTrouble, Stopped, and what
         `read` raises: no OSError, which would be taken for the connection's.
         """
-        headers = {"content-length": str(size)}
-        for _ in self._tries():
-            with self._again():
-                with self._open("PUT", key, {}, headers, Body(digest, read)) as answer:
-                    self._taken(answer, MOST_PAGE)
-                return
+        self.ask("PUT", key, {}, size, Body(digest, read))
 
     def remove(self, key: str) -> None:
         """Remove an object, if it is there. Raises StoreTrouble and Stopped."""
+        try:
+            self.ask("DELETE", key, {})
+        except StoreTrouble as trouble:
+            if trouble.kind is not Kind.GONE:
+                raise
+
+    def ask(
+        self,
+        method: str,
+        key: str,
+        query: Mapping[str, str],
+        size: int = 0,
+        body: Body | None = None,
+    ) -> Told:
+        """Ask for something that may be asked for twice. `size` is the body's.
+
+        Raises StoreTrouble, Stopped, and what the body raises.
+        """
+        headers = {"content-length": str(size)} if method in {"PUT", "POST"} else {}
         for _ in self._tries():
-            with self._again():
-                try:
-                    with self._open("DELETE", key, {}) as answer:
-                        self._taken(answer, MOST_PAGE)
-                except StoreTrouble as trouble:
-                    if trouble.kind is not Kind.GONE:
-                        raise
-                return
+            with self._again(), self._open(method, key, query, headers, body) as answer:
+                return Told(self._taken(answer, MOST_PAGE), answer.headers.get("ETag") or "")
+        raise AssertionError  # the last try returns or raises
 
     # ── asking ──────────────────────────────────────────────────────────────────────
 
@@ -206,7 +229,7 @@ class Bucket:
             why = error.strerror if isinstance(error, OSError) else ""
             told = (why or str(error))[:_SHOWN] or type(error).__name__
             self._failed = StoreTrouble(
-                Kind.AWAY, f"The object store {self._host} does not answer: {told}."
+                Kind.AWAY, f"The object store {self.host} does not answer: {told}."
             )
         except StoreTrouble as trouble:
             self.close()
@@ -233,13 +256,13 @@ class Bucket:
         key: str,
         query: Mapping[str, str],
         more: Mapping[str, str] | None = None,
-        body: "Body | None" = None,
+        body: Body | None = None,
     ) -> Generator[HTTPResponse]:
         if self._connection is None:
             self._connection = connection(self.place.endpoint, self._user)
         parts = (self.place.bucket, key) if key else (self.place.bucket,)
         asked = StoreRequest(
-            method, path_of(*parts), query, {"host": self._host, **(more or {})}
+            method, path_of(*parts), query, {"host": self.host, **(more or {})}
         )
         headers = dict(asked.headers)
         if self._key is not None:
@@ -262,7 +285,7 @@ class Bucket:
         finally:
             answer.close()
 
-    def _sent(self, body: "Body") -> Iterator[bytes]:
+    def _sent(self, body: Body) -> Iterator[bytes]:
         """Yield what is to be sent; each piece has to go within the patience for one."""
         for piece in body.read():
             if not self._is_wanted():
@@ -279,7 +302,7 @@ class Bucket:
                 self.close()
                 raise Stopped
             if size > most:
-                raise self._odd(f"it sends more than {most >> 20} MiB for one page")
+                raise self.odd(f"it sends more than {most >> 20} MiB for one page")
         if answer.length:
             raise EOFError("it stopped in the middle")
         return b"".join(pieces)
@@ -294,7 +317,7 @@ class Bucket:
             answer.close()  # Where it is the last one, the connection is its own.
             self.close()
         code, status = error_code(data), answer.status
-        says = f"{self._host} says {status}" + (f" {code}" if code else "")
+        says = f"{self.host} says {status}" + (f" {code}" if code else "")
         what = f"s3://{self.place.bucket}/{key}" if key else str(self.place)
         region = answer.headers.get("x-amz-bucket-region") or ""
         region = region if _REGION.fullmatch(region) else ""
@@ -330,7 +353,8 @@ class Bucket:
             f"s3://{self.place.bucket}/{key} is not what it was when the job was submitted.",
         )
 
-    def _odd(self, why: str) -> StoreTrouble:
+    def odd(self, why: str) -> StoreTrouble:
+        """Return that a store answers what none does."""
         return StoreTrouble(
-            Kind.BROKEN, f"{self._host} answers what no object store does: {why}."
+            Kind.BROKEN, f"{self.host} answers what no object store does: {why}."
         )

@@ -26,6 +26,7 @@ from allotment.service.data.objects.listing import COMPLETE, ObjectList, files_o
 from allotment.service.data.objects.objects import LISTING_S, Objects
 from allotment.service.data.objects.signing import EMPTY
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.threads import Threads
 
 log = structlog.get_logger("allot.service")
@@ -52,10 +53,12 @@ class StoreCheckpoints:
         try:
             bucket = await self._objects.writer(dataset, for_seconds(2 * LISTING_S))
             key = _below(dataset, f"{_PROBE}{os.urandom(8).hex()}")
-            await self._tries.run(actor.user, partial(_tried, bucket, key), 2 * LISTING_S)
+            begun = partial(self._objects.begun, dataset, key, is_upload=False)
+            work = partial(_tried, bucket, key, begun)
+            await self._tries.run(actor.user, work, 2 * LISTING_S)
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
-        except (BackendError, TimeoutError) as error:
+        except (BackendError, OSError, Stopped) as error:
             raise Rejected(
                 Code.UNAVAILABLE, f"{dataset.objects} was not tried: {error}.", "Try again."
             ) from error
@@ -160,10 +163,17 @@ def _below(dataset: Dataset, name: str) -> str:
     return f"{prefix}/{name}" if prefix else name
 
 
-def _tried(bucket: Bucket, key: str) -> None:
+def _tried(bucket: Bucket, key: str, begun: Callable[[], Unfinished]) -> None:
+    """Put an object and remove it; whatever happens meanwhile, it goes in the end."""
     try:
-        bucket.put(key, 0, EMPTY, lambda: iter(()))
-        bucket.remove(key)
+        unfinished = begun()
+        try:
+            bucket.put(key, 0, EMPTY, lambda: iter(()))
+            bucket.remove(key)
+        except (StoreTrouble, Stopped):
+            unfinished.later()
+            raise
+        unfinished.over()
     finally:
         bucket.close()
 

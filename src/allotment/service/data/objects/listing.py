@@ -69,6 +69,29 @@ def page_of(data: bytes) -> Page:
     return reader.page()
 
 
+def told_of(data: bytes, root: str) -> list[tuple[str, ...]]:
+    """Return the words of an answer of another kind, each with the names that lead to it.
+
+    Some stores leave `Result` out of its name.
+
+    Raises BadPage.
+    """
+    reader = _Reader(root)
+    try:
+        reader.parser.Parse(data, True)
+    except expat.ExpatError as error:
+        raise BadPage("it is no XML") from error
+    return reader.words
+
+
+def mark_of(etag: str) -> str:
+    """Return what a store calls a state of something. Raises BadPage."""
+    plain = etag.strip().strip('"')
+    if not _MARK.fullmatch(plain):
+        raise BadPage("it does not say what it took (ETag)")
+    return plain
+
+
 def error_code(data: bytes) -> str:
     """Return the code of an error that a store answered; '' where there is none."""
     found = re.search(rb"<Code>([A-Za-z0-9.]{1,64})</Code>", data)
@@ -78,7 +101,9 @@ def error_code(data: bytes) -> str:
 class _Reader:
     """Takes in an answer, whatever its namespace."""
 
-    def __init__(self) -> None:
+    def __init__(self, root: str = "ListBucketResult") -> None:
+        self._root = root
+        self.words: list[tuple[str, ...]] = []
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
         self.parser.StartElementHandler = self._begin
@@ -90,6 +115,10 @@ class _Reader:
         self._object: dict[str, str] = {}
         self._objects: list[dict[str, str]] = []
         self._told: dict[str, str] = {}
+
+    @property
+    def _is_list(self) -> bool:
+        return self._root == "ListBucketResult"
 
     def _refuse(self, *_: Any) -> None:
         raise BadPage("it has a document type")
@@ -116,8 +145,10 @@ class _Reader:
             self._object = {}
         elif len(path) == 2:
             self._told[path[1]] = text.strip()
-        elif len(path) == 1 and path[0] != "ListBucketResult":
-            raise BadPage("it is no list of objects")
+        elif len(path) == 1 and path[0] not in {self._root, self._root.removesuffix("Result")}:
+            raise BadPage("it is no list of objects" if self._is_list else f"no {self._root}")
+        if not self._is_list and text.strip():
+            self.words.append((*path[1:], text.strip()))
 
     def page(self) -> Page:
         """Return what was taken in. Raises BadPage."""

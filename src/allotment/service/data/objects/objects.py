@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
+import structlog
+
 from allotment.engine.datasets import no_such_data
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
@@ -32,8 +34,10 @@ from allotment.service.data.objects.cache import (
 )
 from allotment.service.data.objects.keys import key_of
 from allotment.service.data.objects.listing import files_of, listing_of
+from allotment.service.data.objects.parts import abort, uploads_of
 from allotment.service.data.objects.signing import Key
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.data.objects.unfinished import Journal, Note, Unfinished
 from allotment.service.data.store import PRESSED_S, UNUSED_S, DataStore
 from allotment.service.data.wishes import Wish
 from allotment.service.fair_queue import FairQueue
@@ -50,6 +54,8 @@ EACH: Final = 2
 """Versions of one owner's datasets that are fetched at a time."""
 AT_ONCE: Final = 4
 T = TypeVar("T")
+
+log = structlog.get_logger("allot.service")
 
 
 class Objects:
@@ -69,6 +75,7 @@ class Objects:
         self._fetching = Threads("fetching", each=EACH, total=AT_ONCE)
         self._turns = FairQueue(lambda: EACH, AT_ONCE)
         self._disk = Threads("cache", each=4, total=8)
+        self._journal = Journal(store.root.with_name("data-unfinished"))
         self._fetches: dict[Version, _Fetch] = {}
 
     def _ids(self) -> list[str]:
@@ -187,6 +194,23 @@ class Objects:
         key = await self._looking.run(dataset.user, partial(_key, place, account), PATIENCE_S)
         return Bucket(place, key, account.identity, is_wanted)
 
+    def begun(self, dataset: Dataset, key: str, *, is_upload: bool) -> Unfinished:
+        """Note what is about to begin in a store. Blocks. Raises OSError."""
+        assert dataset.objects is not None
+        place, user, uid = dataset.objects, dataset.user, dataset.uid
+        return self._journal.begin(Note(place, user, uid, key, is_upload))
+
+    async def end_unfinished(self) -> None:
+        """Have go at the stores what a service that was killed, or could not, left there."""
+        for each in await self._on_disk(self._journal.left):
+            note = each.note
+            try:
+                account = await self._accounts.of(Actor(note.user, note.uid))
+                work = partial(_ended, each, account)
+                await self._looking.run(note.user, work, 2 * LISTING_S)
+            except (StoreTrouble, Stopped, BackendError, OSError) as error:
+                log.warning("something stays in an object store", key=note.key, why=str(error))
+
     # ── fetching ────────────────────────────────────────────────────────────────────
 
     def is_here(self, dataset: Dataset, digest: str) -> bool:
@@ -278,12 +302,20 @@ class Objects:
         )
         self.cache.lay_out(wanted)
 
+    def forget(self, dataset: Dataset, digest: str) -> None:
+        """Throw away what was fetched of a version: it is not what was put. Blocks."""
+        version = Version(dataset.id, digest)
+        gone = self.cache.take_away(version)
+        if gone is not None:
+            self.cache.free(version, gone, partial(self._is_needed, version.id))
+
     # ── what goes ───────────────────────────────────────────────────────────────────
 
     async def sweep(self) -> None:
         """Remove what no version has, and what is more than may be here."""
         await self._sweep(UNUSED_S)
         await self._evict_until(lambda: self.cache.room.reserve(0))
+        await self.end_unfinished()
 
     async def _make_room(self, size: int) -> None:
         """Reserve room, for which others go. Raises StoreTrouble."""
@@ -392,6 +424,26 @@ def _told(task: "asyncio.Task[None]", dataset: Dataset) -> None:
         raise BackendError(f"{dataset.full} cannot be fetched: {error}") from error
     except asyncio.CancelledError:
         raise BackendError(f"the fetch of {dataset.full} was broken off") from None
+
+
+def _ended(each: Unfinished, account: Account) -> None:
+    """Have something go at its store. Blocks. Raises StoreTrouble and Stopped."""
+    note, end = each.note, time.monotonic() + LISTING_S
+    key = _key(note.place, account)
+    bucket = Bucket(note.place, key, account.identity, lambda: time.monotonic() < end)
+    try:
+        if not note.is_upload:
+            bucket.remove(note.key)
+        else:
+            uploads = [note.upload] if note.upload else uploads_of(bucket, note.key)
+            for upload in uploads:
+                abort(bucket, note.key, upload)
+    except StoreTrouble as trouble:
+        if trouble.kind is not Kind.GONE:  # else its bucket went, too
+            raise
+    finally:
+        bucket.close()
+    each.over()
 
 
 def _key(place: ObjectPlace, account: Account) -> Key | None:

@@ -1,0 +1,236 @@
+"""Large files to object stores: in parts, several at a time; as a whole or not at all.
+
+A store takes so much in one request (docs/adr/0062). Each part says beforehand what SHA-256
+comes. What a store was asked to begin is noted on the disk until it is over, so that a service
+that was killed has it ended at the store by the next: parts of an upload are in no list, and
+cost money.
+"""
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+from xml.sax.saxutils import escape
+
+import msgspec
+
+from allotment.service.data.objects.bucket import Body, Bucket, Stopped, Told
+from allotment.service.data.objects.listing import BadPage, mark_of, told_of
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.data.objects.unfinished import Unfinished
+
+PART: Final = 64 << 20
+MOST_PARTS: Final = 10_000
+MOST_SENT: Final = 5 << 40
+"""Bytes of one object that stores take at all."""
+CONNECTIONS: Final = 4
+"""For one file. Of each at most a piece is in memory."""
+_LONGEST_ID: Final = 1024
+Reads = Callable[[int, int], Iterator[bytes]]
+"""Returns the bytes of a file from one place on, so many of them."""
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A part of a file, with its SHA-256."""
+
+    number: int
+    offset: int
+    size: int
+    digest: str
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What is to be sent: the SHA-256 of all of it, and its parts."""
+
+    size: int
+    digest: str
+    parts: tuple[Part, ...]
+
+
+def measured(size: int, read: Reads, part: int = PART) -> Measured:
+    """Read a file once, for what is to be known before it is sent. Raises as `read`."""
+    part = max(part, -(-size // MOST_PARTS))
+    whole, parts = hashlib.sha256(), list[Part]()
+    for number, offset in enumerate(range(0, size, part), 1):
+        of_it, length = hashlib.sha256(), min(part, size - offset)
+        for piece in read(offset, length):
+            whole.update(piece)
+            of_it.update(piece)
+        parts.append(Part(number, offset, length, of_it.hexdigest()))
+    return Measured(size, whole.hexdigest(), tuple(parts))
+
+
+def send(
+    bucket: Bucket, key: str, file: Measured, reads: Reads, begun: Callable[[str], Unfinished]
+) -> None:
+    """Put a file, in one request or in parts. `begun` notes an upload before it begins.
+
+    Raises StoreTrouble, Stopped, and what `reads` raises: no OSError.
+    """
+    if len(file.parts) < 2:
+        bucket.put(
+            key, file.size, file.digest, lambda: _as_measured(reads(0, file.size), file.digest)
+        )
+        return
+    unfinished = begun(key)
+    upload = ""
+    try:
+        upload = _begun(bucket, key)
+        unfinished.named(upload)
+        marks = _Sending(bucket, key, upload, file.parts, reads).all()
+        _complete(bucket, key, upload, marks)
+    except BaseException:
+        # A stopped one asks nothing more, so the end of it has no one to wait for.
+        ending = bucket.another(lambda: True)
+        try:
+            if upload:
+                abort(ending, key, upload)
+            unfinished.over()
+        except (StoreTrouble, Stopped):
+            unfinished.later()
+        finally:
+            ending.close()
+        raise
+    unfinished.over()
+
+
+class _Sending:
+    """The parts of an upload, over several connections."""
+
+    def __init__(
+        self, bucket: Bucket, key: str, upload: str, parts: Sequence[Part], read: Reads
+    ) -> None:
+        self._bucket, self._key, self._upload = bucket, key, upload
+        self._read = read
+        self._left = deque(parts)
+        self._marks: dict[int, str] = {}
+        self._failed: list[BaseException] = []
+
+    def all(self) -> list[tuple[int, str]]:
+        """Send all parts; return their numbers, each with what the store calls it."""
+        count = min(CONNECTIONS, len(self._left))
+        threads = [
+            threading.Thread(target=self._work, name="part", daemon=True) for _ in range(count)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failed:
+            raise next(
+                (each for each in self._failed if not isinstance(each, Stopped)),
+                self._failed[0],
+            )
+        return sorted(self._marks.items())
+
+    def _goes_on(self) -> bool:
+        return not self._failed and self._bucket.is_wanted
+
+    def _work(self) -> None:
+        bucket = self._bucket.another(self._goes_on)
+        try:
+            while True:
+                try:
+                    part = self._left.popleft()
+                except IndexError:
+                    return
+                self._marks[part.number] = self._sent(bucket, part)
+        except BaseException as error:  # noqa: BLE001 - told by `all`
+            self._failed.append(error)
+        finally:
+            bucket.close()
+
+    def _sent(self, bucket: Bucket, part: Part) -> str:
+        query = {"partNumber": str(part.number), "uploadId": self._upload}
+        body = Body(
+            part.digest, lambda: _as_measured(self._read(part.offset, part.size), part.digest)
+        )
+        told = bucket.ask("PUT", self._key, query, part.size, body)
+        try:
+            return mark_of(told.etag)
+        except BadPage as error:
+            raise bucket.odd(str(error)) from error
+
+
+class Changed(Exception):
+    """A file is not any more what it was when it was measured."""
+
+
+def _as_measured(pieces: Iterator[bytes], digest: str) -> Iterator[bytes]:
+    """Yield what is read, the last piece only if all of it is what was announced.
+
+    So a store never has the whole of something else, whether it looks or not.
+    """
+    found, last = hashlib.sha256(), b""
+    for piece in pieces:
+        if last:
+            yield last
+        found.update(piece)
+        last = piece
+    if found.hexdigest() != digest:
+        raise Changed
+    if last:
+        yield last
+
+
+def _begun(bucket: Bucket, key: str) -> str:
+    told = bucket.ask("POST", key, {"uploads": ""})
+    words = _words(bucket, told, "InitiateMultipartUploadResult")
+    upload = next((each[1] for each in words if each[0] == "UploadId" and len(each) == 2), "")
+    if not (upload and len(upload) <= _LONGEST_ID and upload.isprintable()):
+        raise bucket.odd("it does not say what it calls an upload")
+    return upload
+
+
+def _complete(bucket: Bucket, key: str, upload: str, marks: list[tuple[int, str]]) -> None:
+    """Have an object made of parts. Stores may say 200 and then that it failed."""
+    parts = "".join(
+        f"<Part><PartNumber>{number}</PartNumber><ETag>&quot;{escape(mark)}&quot;</ETag></Part>"
+        for number, mark in marks
+    )
+    data = f"<CompleteMultipartUpload>{parts}</CompleteMultipartUpload>".encode()
+    body = Body(hashlib.sha256(data).hexdigest(), lambda: iter([data]))
+    what = f"s3://{bucket.place.bucket}/{key}"
+    try:
+        told = bucket.ask("POST", key, {"uploadId": upload}, len(data), body)
+        told_of(told.data, "CompleteMultipartUploadResult")
+    except BadPage:
+        raise StoreTrouble(
+            Kind.AWAY, f"{bucket.host} did not make {what} of its parts."
+        ) from None
+    except StoreTrouble as trouble:
+        if trouble.kind is not Kind.GONE:
+            raise
+        # The answer to a try before this one was lost: sent again, nothing is in doubt.
+        raise StoreTrouble(
+            Kind.AWAY, f"{bucket.host} does not know the parts of {what} any more."
+        ) from None
+
+
+def abort(bucket: Bucket, key: str, upload: str) -> None:
+    """End an upload: its parts go. Raises StoreTrouble and Stopped."""
+    try:
+        bucket.ask("DELETE", key, {"uploadId": upload})
+    except StoreTrouble as trouble:
+        if trouble.kind is not Kind.GONE:
+            raise
+
+
+def uploads_of(bucket: Bucket, key: str) -> list[str]:
+    """List the uploads to one key that are not over. Raises StoreTrouble and Stopped."""
+    told = bucket.ask("GET", "", {"uploads": "", "prefix": key})
+    found, name = list[str](), ""
+    for each in _words(bucket, told, "ListMultipartUploadsResult"):
+        if each[:-1] == ("Upload", "Key"):
+            name = each[-1]
+        elif each[:-1] == ("Upload", "UploadId") and name == key:
+            found.append(each[-1])
+    return found
+
+
+def _words(bucket: Bucket, told: Told, root: str) -> list[tuple[str, ...]]:
+    try:
+        return told_of(told.data, root)
+    except BadPage as error:
+        raise bucket.odd(str(error)) from error
