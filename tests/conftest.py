@@ -20,8 +20,11 @@ SHARED = ROOT.parent / "shared"
 MAY_SKIP_IN_CI = ("needs_root", "needs_gpu", "needs_shared", "may_skip")
 
 # No deadline: a shared machine may stall any example. In CI the same examples every time.
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+EXAMPLES = int(os.environ.get("ALLOT_HISTORIES", "50"))
+settings.register_profile("local", deadline=None, max_examples=EXAMPLES)
+settings.register_profile(
+    "ci", deadline=None, derandomize=True, print_blob=True, max_examples=EXAMPLES
+)
 settings.load_profile("ci" if IN_CI else "local")
 
 # What is collected lives to the end: to look for garbage in it took a seventh of the time.

@@ -51,6 +51,8 @@ def test_every_decision_has_a_number_of_its_own_and_says_it() -> None:
     assert len(set(numbers)) == len(numbers)
     for number, page in zip(numbers, pages, strict=True):
         assert page.read_text(encoding="utf-8").startswith(f"# {number}: "), page.name
+    index = (ROOT / "docs" / "decisions.md").read_text(encoding="utf-8")
+    assert [page.name for page in pages if f"](adr/{page.name})" not in index] == []
 
 
 @pytest.mark.parametrize("script", ["loops", "mlflow"])

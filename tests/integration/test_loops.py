@@ -95,13 +95,13 @@ assert losses(False) == losses(True)
 """
 KERAS_OFFLOADED = """
 import keras, numpy
-from allotment.loops.jax import Offloaded
+from allotment.loops.jax import OffloadedModel
 from allotment.loops.keras import KerasProgress
 class Pauses(keras.callbacks.Callback):
     pauses = 0
     def on_train_batch_end(self, batch, logs=None):
         if batch % 3 == 1:
-            held = Offloaded(self.model, stays=frozenset())
+            held = OffloadedModel(self.model, stays=frozenset())
             held.out(); held.out()
             values = [v.value for v in held._variables()]
             assert values and all(type(value) is numpy.ndarray for value in values)

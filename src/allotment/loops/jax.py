@@ -18,7 +18,7 @@ HOST = frozenset({"cpu"})
 ALLOCATOR = "XLA_PYTHON_CLIENT_ALLOCATOR"
 
 
-class Offloaded:
+class OffloadedModel:
     """The variables of a compiled Keras model, on their devices or on the host."""
 
     def __init__(self, model: Any, stays: frozenset[str] = HOST) -> None:  # noqa: ANN401 - of Keras
@@ -58,7 +58,7 @@ class Offloaded:
         ]
 
 
-def offload(model: Any) -> Offloaded:  # noqa: ANN401 - of Keras
+def offload(model: Any) -> OffloadedModel:  # noqa: ANN401 - of Keras
     """Give back what a model holds on devices whenever the job is paused, and take it again.
 
     Raises ValueError where JAX would keep the memory all the same.
@@ -66,7 +66,7 @@ def offload(model: Any) -> Offloaded:  # noqa: ANN401 - of Keras
     platform = os.environ.get(ALLOCATOR) == "platform"
     if not platform and any(device.platform not in HOST for device in jax.devices()):
         raise ValueError(f"JAX keeps memory that is freed; set {ALLOCATOR}=platform in `env`")
-    made = Offloaded(model)
+    made = OffloadedModel(model)
     on_pause(made.out)
     on_resume(made.back)
     return made

@@ -45,7 +45,7 @@ def more_nodes(
     engine = Engine(state)
     _rest(engine, now)  # what starts by itself, or when victims have gone, needs no node
     closed = _with_closed_nodes(state, question.pools, _line(state)[:MOST_JOBS])
-    return _Search(engine, question.pools, closed, now).along(_line(state), gives_up)
+    return _LookForNodes(engine, question.pools, closed, now).along(_line(state), gives_up)
 
 
 def _rest(engine: Engine, now: Instant) -> None:
@@ -76,7 +76,7 @@ def _with_closed_nodes(
     return closed
 
 
-class _Search:
+class _LookForNodes:
     """Opens nodes of the pools, as few as will do, one job after the other."""
 
     def __init__(

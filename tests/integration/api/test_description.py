@@ -93,6 +93,7 @@ STORY: list[tuple[str, str, object]] = [
     ("GET", "/v1/sweeps/nothing", None),
     ("POST", "/v1/sweeps/last:stop", None),
     ("GET", "/v1/nodes", None),
+    ("GET", "/v1/pools", None),
     ("POST", "/v1/nodes/n0:drain", {"reason": "why not"}),
     ("POST", "/v1/nodes/n0:undrain", None),
     ("POST", "/v1/reservations", {"name": "fans", "begin": 1, "end": 1 << 42, "nodes": ["n0"]}),

@@ -42,7 +42,7 @@ from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.checkpoints import new_folder
 from allotment.service.data.objects.listing import COMPLETE, folder_of
-from allotment.service.data.objects.parts import MOST_SENT, Changed, measured, send
+from allotment.service.data.objects.parts import MOST_SENT, ChangedMeanwhile, measured, send
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.wishes import Wish
@@ -464,7 +464,7 @@ def _sent(
         file = measured(state.st_size, reads)
         try:
             send(bucket, key, file, reads, begun)
-        except Changed:
+        except ChangedMeanwhile:
             raise _changed(path) from None
         return _entry(path, state, file.digest)
 

@@ -153,7 +153,7 @@ class _Sending:
             raise bucket.odd(str(error)) from error
 
 
-class Changed(Exception):
+class ChangedMeanwhile(Exception):
     """A file is not any more what it was when it was measured."""
 
 
@@ -169,7 +169,7 @@ def _as_measured(pieces: Iterator[bytes], digest: str) -> Iterator[bytes]:
         found.update(piece)
         last = piece
     if found.hexdigest() != digest:
-        raise Changed
+        raise ChangedMeanwhile
     if last:
         yield last
 

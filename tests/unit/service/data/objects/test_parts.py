@@ -14,7 +14,7 @@ from allotment.service.data.objects import bucket as asking
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.parts import (
     MOST_PARTS,
-    Changed,
+    ChangedMeanwhile,
     Measured,
     Reads,
     measured,
@@ -99,7 +99,7 @@ def test_a_file_that_changes_meanwhile_is_not_put(
     other = bytearray(DATA)
     other[2 * PART + 7] ^= 1
     key = f"bert/changed-{part}"
-    with pytest.raises(Changed):
+    with pytest.raises(ChangedMeanwhile):
         put(bucket, tmp_path, key, measured(len(DATA), of(DATA), part), of(bytes(other)))
     assert key not in [each.path for each in bucket.objects(10, 1 << 40)]
     assert uploads_of(bucket, key) == []
