@@ -40,19 +40,17 @@ def a_bar() -> Generator[Tell]:
         tasks: dict[str, TaskID] = {}
 
         def tell(step: Step) -> None:
-            what = harmless(step.what)
+            what, part = harmless(step.what), harmless(step.part or step.more)
             if what not in tasks:
                 for each in tasks.values():
                     bar.remove_task(each)
                 tasks.clear()
-                tasks[what] = bar.add_task(
-                    what, total=step.total or None, part=step.part or step.more
-                )
+                tasks[what] = bar.add_task(what, total=step.total or None, part=part)
             bar.update(
                 tasks[what],
                 completed=step.done,
                 total=step.total or None,
-                part=step.part or step.more,
+                part=part,
             )
 
         yield tell

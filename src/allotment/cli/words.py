@@ -64,7 +64,11 @@ def show_gpus(milli: int) -> str:
 
 def plain(code: str) -> str:
     """Write a code as words: `waiting_for_victims` becomes `waiting for victims`."""
-    return code.replace("_", " ")
+    return OTHER_WORDS.get(code) or code.replace("_", " ")
+
+
+OTHER_WORDS = {"never_fits_now": "no node can hold it"}
+"""Of codes that say too much: what fits no node may fit those that a pool will have."""
 
 
 def pairs(words: Mapping[str, str]) -> str:

@@ -27,7 +27,8 @@ class Reason(StrEnum):
     BUDGET = "budget"
     """All GPU-hours of a budget that counts it are used; it can start after the renewal."""
     NEVER_FITS_NOW = "never_fits_now"
-    """The configuration has changed: no machine can hold it any more."""
+    """No machine that is there can hold it: the configuration has changed, or a pool of nodes
+    may have more."""
     NODES_UNAVAILABLE = "nodes_unavailable"
     """It would fit if drained, lost or broken hardware were available."""
     OTHERS = "others"

@@ -16,6 +16,7 @@ from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskKey
 from allotment.model.lifecycle import TaskState
 from allotment.model.reports import Seen, TaskReport
+from allotment.model.unusable import Unusable
 from allotment.service.code.layout import Layouts
 from allotment.service.data.using import DataUses, NotUsable
 from allotment.service.environments.environments import Environments
@@ -236,8 +237,8 @@ class Dispatcher:
             data = self._uses.mounts_of(job)
         except BackendError as error:
             return dict.fromkeys(keys, str(error))
-        except NotUsable as error:
-            self._fail(keys, error.diagnosis)
+        except (NotUsable, Unusable) as error:
+            self._fail(keys, error.diagnosis())
             return {}
         if self._starting(order) is not job:
             return {}

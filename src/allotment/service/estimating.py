@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from allotment.core.request import shape_of
 from allotment.engine.decide import decide
 from allotment.engine.foresee_waiting import keeps_out
+from allotment.engine.pools import fits_when_grown
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.engine.sweeps import awaits_proposal
@@ -255,7 +257,9 @@ def _seen_until(course: RunOutcome) -> Instant | None:
 
 def _for_good(state: State, job: JobRecord | None, blocked: Blocked) -> bool:
     """Whether the reason itself says that."""
-    if blocked.reason in (Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW):
+    if blocked.reason is Reason.NEVER_FITS_NOW:
+        return job is None or not fits_when_grown(state, shape_of(job.spec))
+    if blocked.reason is Reason.QUEUE_STOPPED:
         return True
     if blocked.reason not in (Reason.USER_CAP, Reason.QUEUE_LIMIT) or job is None:
         return False

@@ -48,9 +48,11 @@ class Asking:
             return
         self._seen = self._state.seq
         self._pools = growable(self._state.config)
-        self.last = await self._ask(self._pools)
-        now = monotonic()
-        self._again_at = now + REST * (now - began)
+        try:
+            self.last = await self._ask(self._pools)
+        finally:  # A look that fails takes longest.
+            now = monotonic()
+            self._again_at = now + REST * (now - began)
 
     async def more(self) -> MoreNodes:
         """Return the pools, and what more of their nodes would help. Raises Rejected."""

@@ -15,6 +15,9 @@ import sys
 from allotment.cli.steps import steps
 from allotment.client.step import Step
 with steps(quiet="quiet" in sys.argv, as_json="json" in sys.argv) as tell:
+    if "hostile" in sys.argv:
+        tell(Step("name\\x1b]0;what", more="more\\x1b]0;too"))
+        sys.exit()
     for n in range(5):
         tell(Step("sending code", n << 20, 4 << 20, "7 files"))
 """
@@ -44,6 +47,13 @@ def test_a_terminal_has_one_bar_that_is_drawn_in_its_place() -> None:
     assert "4 MiB of 4 MiB" in shown
     assert "\x1b[1A" in shown or "\r" in shown
     assert shown.count("\n") <= 2
+
+
+def test_names_in_a_bar_do_not_steer_the_terminal() -> None:
+    shown = told("hostile")
+    assert "\x1b]0;" not in shown
+    assert r"name\x1b]0;what" in shown
+    assert r"more\x1b]0;too" in shown
 
 
 def test_a_narrow_terminal_has_no_bar() -> None:

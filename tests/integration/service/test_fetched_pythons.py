@@ -97,14 +97,19 @@ def test_one_is_fetched_once_for_all_and_none_can_write_it(
         assert path.is_symlink() or not state.st_mode & 0o022
 
 
-@pytest.mark.parametrize("fault", ["away", "changed", "outside"])
+@pytest.mark.parametrize("fault", ["away", "changed", "outside", "strange"])
 def test_what_cannot_be_had_is_told_and_leaves_nothing(
     service: WithUsers, mirror: Mirror, fault: str
 ) -> None:
     def outside(archive: tarfile.TarFile) -> None:
         archive.addfile(tarfile.TarInfo("python/../../../../out"))
 
-    archive = mirror.add(98, outside if fault == "outside" else None)
+    def strange(archive: tarfile.TarFile) -> None:
+        link = tarfile.TarInfo("python/lib/again")
+        link.type, link.linkname = tarfile.LNKTYPE, f"python/bin/python{HERE}"
+        archive.addfile(link)
+
+    archive = mirror.add(98, {"outside": outside, "strange": strange}.get(fault))
     if fault == "away":
         archive.unlink()
     elif fault == "changed":
@@ -112,10 +117,15 @@ def test_what_cannot_be_had_is_told_and_leaves_nothing(
     job = finished(service, accepted(service, "ann", 98))
     assert job.state == "failed"
     words = {
-        "away": "o such file", "changed": "Hash mismatch", "outside": "unsafe member path"
+        "away": "o such file", "changed": "Hash mismatch", "outside": "unsafe member path",
+        "strange": "no file that an environment may have",
     }  # fmt: skip
     assert words[fault] in said(job)
     assert "cannot be built" in said(job)
+    assert job.diagnosis["owner"] == "platform"
+    # Only what may come back is tried again.
+    assert (len(job.view["attempts"]) == 1) is (fault != "away")
+    assert (job.diagnosis["code"] == "environment_broken") is (fault != "away")
     store = service.state / "environments"
     until(lambda: not any((store / "new").iterdir()), "what was half to be gone")
     assert not any((store / "pythons").iterdir())

@@ -42,7 +42,11 @@ class NotUsable(Exception):
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(diagnosis.cause)
-        self.diagnosis = diagnosis
+        self._diagnosis = diagnosis
+
+    def diagnosis(self) -> Diagnosis:
+        """Return what is told of the job."""
+        return self._diagnosis
 
 
 class DataUses:

@@ -23,10 +23,12 @@ from allotment.model.events import Phase
 from allotment.model.ids import Actor
 from allotment.model.quantity import Instant, Millis, show_bytes
 from allotment.model.spec import JobSpec
+from allotment.model.unusable import Unusable
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.access import is_admin, may_administer
 from allotment.service.environments.for_image import turn
+from allotment.service.environments.lasting import Failed, Lasting, TooLarge
 from allotment.service.environments.measuring import size_below
 from allotment.service.environments.pythons import (
     Build,
@@ -45,7 +47,7 @@ from allotment.service.environments.requirements import (
 from allotment.service.environments.sizes import to_be_fetched
 from allotment.service.environments.store import EnvironmentStore, Known
 from allotment.service.environments.target import ANY, Target, fetched, in_image
-from allotment.service.environments.uv import BUILDER, Failed, Uv
+from allotment.service.environments.uv import BUILDER, Uv
 from allotment.service.environments.view import EnvironmentRow
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import image_wish
@@ -332,6 +334,8 @@ class Environments:
             if work.done():
                 try:
                     self._told(work)
+                except Unusable as error:
+                    raise error.refusal() from error
                 except BackendError as error:
                     why = f"{str(error)[:1].upper()}{str(error)[1:]}."
                     hint = "Change the requirements, or try again."
@@ -352,7 +356,8 @@ class Environments:
     async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
         """Have a job's environment built; return how long that took.
 
-        Returns early where the job is not wanted any more. Raises BackendError.
+        Returns early where the job is not wanted any more. Raises BackendError, and Unusable
+        where trying again would not help.
         """
         asked = job.spec.environment
         if asked is None:
@@ -370,6 +375,8 @@ class Environments:
     def _told(self, work: "asyncio.Task[None]") -> None:
         try:
             work.result()
+        except Lasting as error:
+            raise error.unusable() from error
         except (Failed, OSError) as error:
             raise BackendError(f"the environment cannot be built: {error}") from error
         except asyncio.CancelledError:
@@ -421,7 +428,7 @@ class Environments:
             return self._uv.version_of(ANY) if known.program else known.python
         place = self._store.python(build)
         with self._installing:
-            if not place.is_dir():
+            if not self._store.has_python(build):
                 folder = self._store.new_folder()
                 watch = self._bound(folder)
                 try:
@@ -460,7 +467,7 @@ class Environments:
         def watch() -> None:
             files, size = size_below(folder)
             if files > MOST_FILES or size > store // PARTS:
-                raise Failed(
+                raise TooLarge(
                     f"it has more than {show_bytes(store // PARTS)} or {MOST_FILES:,} files, "
                     "which is all that one may have (a quarter of `limits.environment_store`)"
                 )

@@ -16,7 +16,8 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from allotment.service.environments.uv import Failed, Uv, own
+from allotment.service.environments.lasting import Failed, Spoilt
+from allotment.service.environments.uv import Uv, own
 
 PATIENCE_S: Final = 20.0
 _LARGEST_LIST: Final = 32 << 20
@@ -99,7 +100,7 @@ def install(
     if not entries:
         now = [each.url or "" for each in _offered(uv, source, build.name, {}, folder)]
         if build.archive not in [Build("", "", url).archive for url in now]:
-            raise Failed(f"uv knows of {build.archive} no more: submit the job again")
+            raise Spoilt(f"uv knows of {build.archive} no more: submit the job again")
     words = ("python", "install", "--no-bin", "--install-dir", str(folder), build.name)
     env = _env(source, entries, folder) | {"UV_PYTHON_DOWNLOADS": "manual"}
     uv.run(words, patience_s, watch=watch, env=env)
@@ -107,7 +108,7 @@ def install(
     try:
         uv.run_as_builder([str(made / "bin/python3"), "-I", "-S", "-c", ""], PATIENCE_S)
     except (Failed, OSError) as error:
-        raise Failed(
+        raise Spoilt(
             f"Python {build.version} of {build.archive} does not run: {error}"
         ) from error
     return made

@@ -24,6 +24,7 @@ import msgspec
 
 from allotment.rights.clearing import clear, remove_all
 from allotment.rights.writing import write_whole
+from allotment.service.environments.lasting import Spoilt
 from allotment.service.environments.measuring import size_below
 from allotment.service.environments.pythons import Build
 from allotment.service.environments.uv import own
@@ -128,9 +129,18 @@ class EnvironmentStore:
             if not self.made(key).exists():
                 folder.rename(self.made(key))
 
+    def has_python(self, build: Build) -> bool:
+        """Whether a Python is there; then it stays while an environment is built with it."""
+        place = self.python(build)
+        with self._turn, contextlib.suppress(FileNotFoundError):
+            os.utime(place)
+            return True
+        return False
+
     def keep_python(self, build: Build, folder: Path) -> None:
         """Make a Python nobody's to write, and put it in its place, whole."""
         _freeze(folder)
+        os.utime(folder)  # else it is as old as the archive says
         os.sync()
         folder.rename(self.python(build))
 
@@ -189,12 +199,15 @@ class EnvironmentStore:
         used = {self.python(each.build) for each in found if each and each.build}
         total = 0
         for path in (self.root / PYTHONS).iterdir():
-            if path in used or path.stat().st_mtime > now - UNUSED_S:
-                total += size_below(path)[1]
-            else:
-                aside = self.root / "new" / os.urandom(8).hex()
-                path.rename(aside)
+            aside = self.root / "new" / os.urandom(8).hex()
+            with self._turn:
+                goes = path not in used and path.stat().st_mtime <= now - UNUSED_S
+                if goes:
+                    path.rename(aside)
+            if goes:
                 remove_all([aside])
+            else:
+                total += size_below(path)[1]
         return total
 
     def _users(self, key: str) -> list[str]:
@@ -219,7 +232,7 @@ class EnvironmentStore:
 def _freeze(top: Path) -> tuple[int, int]:
     """Take a tree over, to be read by all; return its files and bytes.
 
-    Raises OSError where there is anything but files, folders and links.
+    Raises Spoilt where there is anything but files, folders and links.
     """
     files = size = 0
     for _, names, others, fd in os.fwalk(top):
@@ -228,7 +241,7 @@ def _freeze(top: Path) -> tuple[int, int]:
             if stat.S_ISREG(state.st_mode):
                 files, size = files + 1, size + _frozen(name, fd)
             elif not stat.S_ISLNK(state.st_mode) and not stat.S_ISDIR(state.st_mode):
-                raise OSError(22, "it is no file that an environment may have", name)
+                raise Spoilt(f"{name!r} is no file that an environment may have")
             elif os.geteuid() == 0:
                 os.chown(name, 0, 0, dir_fd=fd, follow_symlinks=False)
         os.fchmod(fd, 0o755)
@@ -244,7 +257,7 @@ def _frozen(name: str, folder: int) -> int:
     try:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
-            raise OSError(22, "it is no file that an environment may have", name)
+            raise Spoilt(f"{name!r} is no file that an environment may have")
         if os.geteuid() == 0:
             os.fchown(fd, 0, 0)
         os.fchmod(fd, 0o555 if state.st_mode & 0o100 else 0o444)

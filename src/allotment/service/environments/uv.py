@@ -21,6 +21,7 @@ from typing import Final
 import msgspec
 
 from allotment.rights.removing import remove
+from allotment.service.environments.lasting import Failed, Spoilt
 from allotment.service.environments.measuring import size_below
 from allotment.service.isolated import PLAIN
 
@@ -33,15 +34,13 @@ _SETTINGS: Final = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDE
 _MOST_WORDS: Final = 1500
 PYTHONS_S: Final = 60.0
 _NO_PYTHON: Final = "No interpreter found"
+_SPOILT: Final = ("Hash mismatch", "unsafe member path")
+"""What uv says of bytes that are others than those asked for, or that it does not unpack."""
 _LOOK_S: Final = 0.25
 
 
 class _Python(msgspec.Struct):
     version: str
-
-
-class Failed(Exception):
-    """uv did not succeed; the text is its own, shortened."""
 
 
 def program() -> str:
@@ -206,7 +205,8 @@ class Uv:
             process.communicate()
             raise
         if process.returncode:
-            raise Failed(shortened(said))
+            kind = Spoilt if any(words in said for words in _SPOILT) else Failed
+            raise kind(shortened(said))
         return out
 
 
