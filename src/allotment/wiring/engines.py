@@ -17,6 +17,7 @@ from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
 from allotment.rights.writing import write_whole
+from allotment.service.data.store import FOLDER
 from allotment.service.ports import Backend
 from allotment.wiring import kubernetes, slurm
 
@@ -177,6 +178,7 @@ class Engines(msgspec.Struct, frozen=True):
                     mine,
                     divided=lambda: _divided(config()),
                     disk=setup.folder,
+                    data=self.folder / FOLDER,
                     images=self._images(config),
                     setup=setup,
                 )

@@ -35,6 +35,7 @@ from allotment.backends.pilot.node_images import NodeImages
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.pauses import Pauses
 from allotment.backends.pilot.request import own_folder
+from allotment.backends.pilot.shared_disk import why_unseen
 from allotment.backends.pilot.spell import spell_of
 from allotment.backends.pilot.squeue import PilotRow, cancel_named, others_wait, rows
 from allotment.backends.slurm import client, token
@@ -108,6 +109,7 @@ class PilotBackend:
         *,
         divided: Callable[[], Collection[NodeId]] = tuple,
         disk: str = "",
+        data: Path | None = None,
         images: Images | None = None,
         setup: EngineSetup = UNNAMED,
         idle_s: float = IDLE_S,
@@ -124,6 +126,7 @@ class PilotBackend:
             self.abilities = self.abilities - {Ability.DATASETS}
         self._images = NodeImages(images, self._links_up)
         self._disk = disk
+        self._data = data
         self._setup = setup
         self._user = token.name_of(os.geteuid())
         self._reservations: Sequence[SlurmReservation] | None = None
@@ -727,8 +730,14 @@ class PilotBackend:
     # ── datasets ────────────────────────────────────────────────────────────────────────
 
     def why_no_mounts(self) -> str:
-        """Return '': a node that cannot says so when a task is to begin there."""
-        return ""
+        """Return why nodes do not see the service's datasets; '' where they may.
+
+        A node that does not all the same says so when a task is to begin there.
+        """
+        if self._data is None:
+            return ""
+        data, root = os.path.realpath(self._data), os.path.realpath(self._root)
+        return why_unseen(data, root, Path("/proc/self/mountinfo").read_text())
 
     # ── images ──────────────────────────────────────────────────────────────────────────
 

@@ -185,27 +185,51 @@ class Restoring:
         found = self._datasets.objects.cache.manifest(dataset.id, version.digest).files
         below = f"{found[0].path.partition('/')[0]}/"
         if kept.listed:
-            data = (tree / below / COMPLETE).read_bytes()
-            if hashlib.sha256(data).hexdigest() != kept.listed:
+            there = {each.path.removeprefix(below) for each in found}
+            try:
+                if COMPLETE not in there:
+                    raise _NotWhatWasPut(COMPLETE)
+                files = _listed(tree / below / COMPLETE, kept.listed)
+                _check_there(files, there)
+            except _NotWhatWasPut as error:
                 self._datasets.objects.forget(dataset, version.digest)
-                raise _not_put(dataset, version, _NotWhatWasPut(COMPLETE))
-            return tuple(_below(each, below) for each in read(data).files), tree / below
+                raise _not_put(dataset, version, error) from error
+            return files, tree / below
         files = [_below(each, below) for each in found if each.path != f"{below}{COMPLETE}"]
         return tuple(files), tree / below
 
 
 class _NotWhatWasPut(Exception):
-    """A file of an object store has other bytes than were put; the text is its path."""
+    """A file of an object store is not as it was put, or not there; the text is its path."""
 
 
 def _not_put(dataset: Dataset, version: DataVersion, what: _NotWhatWasPut) -> StoreTrouble:
     return StoreTrouble(
         Kind.CHANGED,
         f"The checkpoint {dataset.full}@{version.number} is not what was put to the object "
-        f"store: {str(what)[:200]!a} has other bytes.",
+        f"store: {str(what)[:200]!a} has other bytes, or is not there.",
         f"Find out who writes to {dataset.objects}. To begin without it: `allot data rm "
         f"{dataset.full}@{version.number}`, and submit the job again.",
     )
+
+
+def _listed(path: Path, digest: str) -> tuple[FileEntry, ...]:
+    """Return the files of a list. Raises _NotWhatWasPut, and FileNotFoundError.
+
+    Another one may be of any size: it is not read into memory.
+    """
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+            raise _NotWhatWasPut(COMPLETE)
+        file.seek(0)
+        return read(file.read()).files
+
+
+def _check_there(files: tuple[FileEntry, ...], there: set[str]) -> None:
+    """Raise _NotWhatWasPut where the store had not all that was put, when it was looked at."""
+    for file in files:
+        if file.path not in there:
+            raise _NotWhatWasPut(file.path)
 
 
 def _below(file: FileEntry, folder: str) -> FileEntry:

@@ -1,16 +1,20 @@
 """Checkpoints are put back where their job's folder is, whatever its user has made of it."""
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from allotment.model.datasets import DataKind, Dataset, DataVersion, JobCheckpoint
 from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import WallTime
-from allotment.service.content.manifest import FileEntry, Manifest
+from allotment.service.content.manifest import FileEntry, Manifest, digest_of, written
 from allotment.service.data import restoring
+from allotment.service.data.objects.listing import COMPLETE
+from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.restoring import Restoring
 from allotment.service.launch import Account
 
@@ -84,4 +88,45 @@ def test_the_last_of_a_disk_stays_free(
     monkeypatch.setattr("allotment.rights.disk.MOST_LEFT_FREE", 1 << 62)
     with pytest.raises(OSError, match="No space left"):
         put_back(tmp_path, folder)
+    assert not list(folder.iterdir())
+
+
+class Lost(Store):
+    """A store whose owner has taken a file away before the service looked what is there."""
+
+    @property
+    def objects(self) -> "Lost":
+        return self
+
+    cache = objects
+    forgotten = ""
+
+    def forget(self, _: Dataset, digest: str) -> None:
+        self.forgotten = digest
+
+    def manifest(self, *_: str) -> Manifest:
+        names = sorted(path.name for path in self._tree.glob("far/*"))
+        return Manifest(tuple(FileEntry(f"far/{name}", "f", 1, "0" * 64) for name in names))
+
+
+@pytest.mark.parametrize("gone", ["model", COMPLETE])
+def test_what_a_store_lost_is_no_reason_to_begin_anew_without_a_word(
+    tmp_path: Path, folder: Path, gone: str
+) -> None:
+    lost = Lost(tmp_path / "tree")
+    far = tmp_path / "tree" / "far"
+    far.mkdir()
+    (far / "model").write_text("data")
+    digest = hashlib.sha256(b"data").hexdigest()
+    listed = written([FileEntry("model", "f", 4, digest)])
+    (far / COMPLETE).write_bytes(listed)
+    (far / gone).unlink()
+    kept = JobCheckpoint(JobId(7), AttemptNo(1), "model", 1, 500, digest_of(listed))
+    dataset = msgspec.structs.replace(DATASET, kind=DataKind.OBJECTS)
+    anything = cast("Any", None)
+    work = Restoring(anything, cast("Any", lost), anything, anything)
+    account = Account("ann", "/", "/bin/sh")
+    with pytest.raises(StoreTrouble, match=f"'{gone}' has other bytes, or is not there"):
+        work._restored(dataset, VERSION, kept, "", str(folder), account)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    assert lost.forgotten == VERSION.digest
     assert not list(folder.iterdir())

@@ -201,15 +201,24 @@ class Objects:
         return self._journal.begin(Note(place, user, uid, key, is_upload))
 
     async def end_unfinished(self) -> None:
-        """Have go at the stores what a service that was killed, or could not, left there."""
+        """Have go at the stores what a service that was killed, or could not, left there.
+
+        A store that does not answer is waited for once for each owner, not for each note.
+        """
+        away = set[tuple[str, str]]()
         for each in await self._on_disk(self._journal.left):
             note = each.note
+            store = note.user, note.place.endpoint
+            if store in away:
+                continue
             try:
                 account = await self._accounts.of(Actor(note.user, note.uid))
                 work = partial(_ended, each, account)
                 await self._looking.run(note.user, work, 2 * LISTING_S)
             except (StoreTrouble, Stopped, BackendError, OSError) as error:
                 log.warning("something stays in an object store", key=note.key, why=str(error))
+                if not isinstance(error, StoreTrouble) or error.kind is Kind.AWAY:
+                    away.add(store)
 
     # ── fetching ────────────────────────────────────────────────────────────────────
 

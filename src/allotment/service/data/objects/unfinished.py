@@ -63,9 +63,9 @@ class Journal:
                     path.unlink()
                     continue
                 note = msgspec.json.decode(path.read_bytes(), type=Note)
-            except FileNotFoundError:
-                continue  # It is over just now.
-            except (OSError, msgspec.DecodeError):
+            except OSError:
+                continue  # It is over just now; or it can be read another time.
+            except msgspec.DecodeError:
                 path.unlink(missing_ok=True)
                 continue
             found.append(Unfinished(path, note, self._own))

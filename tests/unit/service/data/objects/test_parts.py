@@ -148,6 +148,10 @@ def test_where_the_store_goes_away_it_is_noted_and_ended_later(
         assert (left.note.key, left.note.is_upload) == ("bert/away", True)
         assert left.note.upload
         noted = next((tmp_path / "notes").iterdir())
+        unread = tmp_path / "notes" / "unread.json"
+        unread.symlink_to(unread)
+        assert len(Journal(tmp_path / "notes").left()) == 1
+        assert unread.is_symlink(), "what cannot be read now is not forgotten"
         assert KEY.secret.encode() not in noted.read_bytes()
         assert noted.stat().st_mode & 0o077 == 0
 
