@@ -16,6 +16,8 @@ from allotment.model.quantity import Millis, show_millis
 CONFIG = "config.yaml"
 PATIENCE_S = 5.0
 MOST_JOBS = 100
+_DIGITS = 12
+"""A number that is longer is no short time."""
 LIVE = ("queued", "starting", "running", "suspended")
 TIMEOUTS_MS = {
     "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": 1_000,
@@ -69,6 +71,6 @@ def short_timeouts(env: object, turn_ms: int) -> dict[str, Millis]:
     found: dict[str, Millis] = {}
     for name, unit_ms in TIMEOUTS_MS.items():
         said = str(told.get(name, "")).strip()
-        if said.isdecimal() and 0 < int(said) * unit_ms <= turn_ms:
+        if said.isdecimal() and len(said) < _DIGITS and 0 < int(said) * unit_ms <= turn_ms:
             found[name] = Millis(int(said) * unit_ms)
     return found

@@ -27,7 +27,15 @@ def test_the_turns_of_all_queues_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("said", "short"),
-    [("30", 30_000), (" 60 ", 60_000), ("61", 0), ("0", 0), ("soon", 0), ("", 0)],
+    [
+        ("30", 30_000),
+        (" 60 ", 60_000),
+        ("61", 0),
+        ("0", 0),
+        ("soon", 0),
+        ("", 0),
+        ("9" * 5000, 0),
+    ],
 )
 def test_a_time_out_is_short_if_one_turn_is_as_long(said: str, short: int) -> None:
     name = "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC"

@@ -354,9 +354,12 @@ class LocalBackend:
     async def _leave_off(self, job: JobId) -> None:
         """Begin nothing more of a suspension, nor wait for room to undo one: what comes next
         undoes what was done of it."""
-        if (work := self._suspending.pop(job, None)) is not None:
+        while (work := self._suspending.get(job)) is not None:
             work.cancel()
+            # It stays until then: orders that come meanwhile wait, too, each in its turn.
             await asyncio.wait([work])
+            if self._suspending.get(job) is work:
+                del self._suspending[job]
 
     async def thaw(self, key: TaskKey) -> None:
         self._peaks.thaw(key)

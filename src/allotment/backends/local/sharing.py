@@ -29,8 +29,13 @@ class Mps(msgspec.Struct, frozen=True):
 def mps_here(environ: Mapping[str, str] = os.environ) -> Mps | None:
     """Return the MPS daemon of this machine; None if none runs."""
     pipe = environ.get(PIPE) or USUAL_PIPE
+    file = Path(pipe) / PID_FILE
     try:
-        pid = int((Path(pipe) / PID_FILE).read_text(encoding="ascii"))
+        # Anybody may make this folder, and call a program so: who listens there has the data
+        # of all who are sent to it.
+        if not {os.lstat(each).st_uid for each in (pipe, file)} <= {0, os.geteuid()}:
+            return None
+        pid = int(file.read_text(encoding="ascii"))
         name = Path(f"/proc/{pid}/comm").read_text(encoding="ascii", errors="replace")
     except (OSError, ValueError):
         return None

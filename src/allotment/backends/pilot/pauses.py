@@ -22,6 +22,8 @@ from allotment.model.ids import JobId, TaskKey
 
 AGAIN_S = 0.25
 """Before a runner that was away is asked again."""
+REFUSED_S = 5.0
+"""And one that refused to suspend its part."""
 
 ByLink = Callable[[Iterable[TaskKey]], dict[Link, list[TaskKey]]]
 """Groups tasks by the connection to their node. Raises EngineAway where one is not there."""
@@ -67,14 +69,23 @@ class Pauses:
             except EngineAway:
                 await asyncio.sleep(AGAIN_S)
             except BackendError:
-                log.exception("a gang is not suspended", job=keys[0].job)
-                return
+                # Others are to have its devices, so it may not run on.
+                log.exception("a gang is not suspended yet", job=keys[0].job)
+                await asyncio.sleep(REFUSED_S)
             else:
                 return
 
     async def _all_at_once(self, keys: Sequence[TaskKey], no: int) -> None:
         links = self._by_link(keys)
-        frees = await _agreed(links)
+        if not links:
+            return  # All are over.
+        try:
+            frees = await _agreed(links)
+        except EngineAway:
+            raise
+        except BackendError:
+            log.exception("ranks did not agree; they are only frozen", job=keys[0].job)
+            frees = False
         await gather_all([_freeze(link, own, no, frees) for link, own in links.items()])
 
 

@@ -11,7 +11,8 @@ NETWORK: Final = frozenset({
     "fuse.glusterfs", "cifs", "smb3", "wekafs", "panfs", "pvfs2", "afs", "9p",
 })  # fmt: skip
 OWN: Final = frozenset({
-    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "tmpfs", "ramfs", "overlay",
+    "ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs",
+    "tmpfs", "ramfs", "overlay",
 })  # fmt: skip
 
 

@@ -111,3 +111,13 @@ def test_a_task_with_a_part_is_told_its_limits_where_mps_runs(daemon: dict[str, 
     assert mps_limits(Resources(gpu_milli=1000), 1, daemon) == {}
     assert mps_limits(part, 0, daemon) == {}, "a virtual device has no daemon"
     assert mps_limits(part, 1, {"CUDA_MPS_PIPE_DIRECTORY": "/nowhere"}) == {}
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("whose", ["", "nvidia-cuda-mps-control.pid"])
+def test_a_daemon_that_any_user_pretends_is_not_taken(
+    daemon: dict[str, str], tmp_path: Path, whose: str
+) -> None:
+    assert mps_here(daemon) is not None
+    os.chown(tmp_path / whose, 1234, 1234)
+    assert mps_here(daemon) is None
