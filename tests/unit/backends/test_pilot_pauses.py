@@ -1,4 +1,4 @@
-"""A gang over several nodes is suspended whatever its runners answer, and orders keep their turn."""
+"""A gang over several nodes is suspended whatever runners answer; orders keep their turn."""
 
 import asyncio
 from collections.abc import Callable

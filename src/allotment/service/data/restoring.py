@@ -10,7 +10,7 @@ import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -187,10 +187,9 @@ class Restoring:
         if kept.listed:
             there = {each.path.removeprefix(below) for each in found}
             try:
-                if COMPLETE not in there:
-                    raise _NotWhatWasPut(COMPLETE)
+                _check_there([COMPLETE], there)
                 files = _listed(tree / below / COMPLETE, kept.listed)
-                _check_there(files, there)
+                _check_there([each.path for each in files], there)
             except _NotWhatWasPut as error:
                 self._datasets.objects.forget(dataset, version.digest)
                 raise _not_put(dataset, version, error) from error
@@ -225,11 +224,11 @@ def _listed(path: Path, digest: str) -> tuple[FileEntry, ...]:
         return read(file.read()).files
 
 
-def _check_there(files: tuple[FileEntry, ...], there: set[str]) -> None:
+def _check_there(paths_put: Iterable[str], there: set[str]) -> None:
     """Raise _NotWhatWasPut where the store had not all that was put, when it was looked at."""
-    for file in files:
-        if file.path not in there:
-            raise _NotWhatWasPut(file.path)
+    for path in paths_put:
+        if path not in there:
+            raise _NotWhatWasPut(path)
 
 
 def _below(file: FileEntry, folder: str) -> FileEntry:
