@@ -5,10 +5,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from allotment.core.request import shape_of
 from allotment.engine.decide import decide
 from allotment.engine.foresee_waiting import keeps_out
-from allotment.engine.pools import fits_when_grown
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.engine.sweeps import awaits_proposal
@@ -26,7 +24,7 @@ from allotment.service.archive import Archive
 from allotment.service.estimate_view import Outlook, Place, StartEstimate
 from allotment.service.pipeline import Pipeline
 from allotment.service.ports import Forecast, JobFilter
-from allotment.service.why import after_others, why
+from allotment.service.why import after_others, waits_for_nodes, why
 
 HORIZON_MS = Millis(30 * DAY)
 PATIENCE_MS = Millis(5_000)
@@ -119,6 +117,8 @@ class Estimating:
         if found.refusal:
             raise Rejected(Code.CONFLICT, found.refusal)
         after = after_others(self._state, first.spec)
+        if after is None and found.expected.starts_at is None:
+            after = waits_for_nodes(self._state, first.spec, found.expected.blocked)
         estimate = in_words(found, self._state, now, None, command.spec.name, after)
         return msgspec.structs.replace(estimate, warnings=first.warnings)
 
@@ -199,7 +199,7 @@ def in_words(
 ) -> StartEstimate:
     """Return three runs as a range, in order: with shorter jobs a start may be later.
 
-    Of a job that was not submitted, `after` says on which others it depends.
+    Of a job that was not submitted, `after` says for what it would wait before its turn.
     """
     courses = sorted(
         (found.optimistic, found.expected, found.pessimistic),
@@ -211,6 +211,7 @@ def in_words(
     blocked = after or middle.blocked
     if job is not None and expected is None:
         blocked = why(state, job, now) or blocked
+        blocked = waits_for_nodes(state, job.spec, blocked) or blocked
     never = _never(state, job, blocked) if earliest is None else ""
     unseen = expected is None and not never
     reserved = job is not None and job.id in state.cluster.reserved and latest is not None
@@ -257,9 +258,7 @@ def _seen_until(course: RunOutcome) -> Instant | None:
 
 def _for_good(state: State, job: JobRecord | None, blocked: Blocked) -> bool:
     """Whether the reason itself says that."""
-    if blocked.reason is Reason.NEVER_FITS_NOW:
-        return job is None or not fits_when_grown(state, shape_of(job.spec))
-    if blocked.reason is Reason.QUEUE_STOPPED:
+    if blocked.reason in (Reason.QUEUE_STOPPED, Reason.NEVER_FITS_NOW):
         return True
     if blocked.reason not in (Reason.USER_CAP, Reason.QUEUE_LIMIT) or job is None:
         return False

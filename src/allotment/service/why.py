@@ -27,8 +27,8 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     blocked = _reason(state, job, now)
     if blocked is None:
         return None
-    if blocked.reason is Reason.NEVER_FITS_NOW and fits_when_grown(state, shape_of(job.spec)):
-        blocked = _waits_for_nodes(blocked)
+    if (grown := waits_for_nodes(state, job.spec, blocked)) is not None:
+        blocked = msgspec.structs.replace(grown, reason=blocked.reason)
     said = (overtaken_words(state.cluster, job.id), state.foretelling.words(job))
     notes = tuple(words for words in said if words)
     if state.budgets.exist and blocked.reason is not Reason.BUDGET:
@@ -57,13 +57,18 @@ def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     return _with_holders(state, job, blocked)
 
 
-def _waits_for_nodes(blocked: Blocked) -> Blocked:
-    """Return that what no machine here can hold waits for more of them."""
+def waits_for_nodes(state: State, spec: JobSpec, blocked: Blocked | None) -> Blocked | None:
+    """Return that what no machine here can hold waits for more of them; None if it does not."""
+    if blocked is None or blocked.reason is not Reason.NEVER_FITS_NOW:
+        return None
+    if not fits_when_grown(state, shape_of(spec)):
+        return None
     message = (
         "It waits for nodes: those that are there cannot hold it, and a pool may have more."
     )
     hint = "How many more of which: `allot pools`."
-    return msgspec.structs.replace(blocked, message=message, hint=hint)
+    reason = Reason.NODES_UNAVAILABLE  # not for good
+    return msgspec.structs.replace(blocked, reason=reason, message=message, hint=hint)
 
 
 def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:

@@ -76,6 +76,14 @@ def test_a_service_tells_what_more_nodes_would_let_start(folder: Path) -> None:
         (pool,), (job,) = found["pools"], found["jobs"]
         assert (pool["name"], pool["nodes"], pool["wanted"]) == ("small", 1, 2)
         assert job["ways"] == [{"add": [{"pool": "small", "nodes": 2}], "price_milli": 3_000}]
-        assert "waits for nodes" in cluster.allot("why", str(job["job"])).stdout
+        number = str(job["job"])
+        foreseen = cluster.allot("submit", "--dry-run", "-", input=big).stdout
+        for text in (
+            foreseen,
+            *(cluster.allot(verb, number).stdout for verb in ("why", "eta")),
+        ):
+            assert "waits for nodes" in text
+            assert "does not start as things stand" not in text
+        assert "no node can hold it" in cluster.allot("ps").stdout
         wanted = 'allot_pool_nodes{pool="small",state="wanted"} 2.0'
         until(lambda: wanted in cluster.get("/metrics").decode(), "the metrics to say so")
