@@ -508,12 +508,12 @@ def _without(trial: Trial, decision: Evict, revoked: Sequence[JobId]) -> None:
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Check the form of a place: one slot a task, right devices, right host, open nodes."""
-    within, of_one = requests[0].within, len(slots) == len(requests) == requests[0].count == 1
-    if of_one and not within and not requests[0].group:
-        return _misfit_of_one(cluster, requests[0], slots[0])
     tasks = [request for request in requests for _ in range(request.count)]
     if len(tasks) != len(slots):
         return "not one slot for each task"
+    if len(slots) == 1 and not requests[0].within and not requests[0].group:
+        return _misfit_of_one(cluster, requests[0], slots[0])
+    within = requests[0].within
     if within and not cluster.guarantee.together(within, slots):
         return f"not within one {within}"
     books = cluster.ledger.books

@@ -87,22 +87,21 @@ class Engine:
 
     def report(self, report: AnyReport, now: Instant) -> None:
         """Take note of what a backend says."""
-        state = self.state
-        now = now if now > state.at else state.at
+        now = self._now(now)
         suspects: Iterable[HealthReport] = ()
         if isinstance(report, HealthReport):
             suspects = (report,)
         else:
             if isinstance(report, TaskReport):
-                suspects = suspicions(state, report)
-            self._emit(_HEARD[type(report)](state, report, now), SYSTEM, now)
+                suspects = suspicions(self.state, report)
+            self._emit(_HEARD[type(report)](self.state, report, now), SYSTEM, now)
         for told in suspects:
-            self._emit(self.watch.heard(state, told, now), SYSTEM, now)
+            self._emit(self.watch.heard(self.state, told, now), SYSTEM, now)
 
     def tick(self, now: Instant) -> None:
         """Let everything happen that is due by now."""
         state = self.state
-        now = now if now > state.at else state.at
+        now = self._now(now)
         timer = state.timers.next()
         if timer is not None and timer <= now:
             if state.timers.due_date(now):
@@ -120,9 +119,8 @@ class Engine:
     def next_due(self, now: Instant) -> Instant | None:
         """Return when `tick` and `cycle` must be called next though nothing happens."""
         state = self.state
-        change = state.cluster.next_change(now if now > state.at else state.at)
-        timer = state.timers.next()
-        first = timer if change is None else earlier(timer, change)
+        change = state.cluster.next_change(self._now(now))
+        first = earlier(state.timers.next(), change)
         return earlier(first, state.budgets.next()) if state.budgets.exist else first
 
     def cycle(self, now: Instant, budget: int = 256) -> bool:
@@ -130,10 +128,9 @@ class Engine:
 
         A cycle is skipped when nothing it could use has changed since the last one.
         """
-        state = self.state
-        cluster, at = state.cluster, now if now > state.at else state.at
-        if state.budgets.exist:
-            state.budgets.strike(cluster, at)
+        cluster, at = self.state.cluster, self._now(now)
+        if self.state.budgets.exist:
+            self.state.budgets.strike(cluster, at)
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
         displaces = cluster.rescheduler is not None and cluster.displaces(at) is not None
         if seen == self._seen and not (displaces and self._displaced_at != now):
@@ -141,7 +138,7 @@ class Engine:
         self._displaced_at = now if displaces else self._displaced_at
         refused, made, freed = self.refusals, 0, False
         decisions = proposals(cluster, at)
-        if state.images.nodes:
+        if self.state.images.nodes:
             decisions = self._where_images_are(decisions, at)
         for number, decision in enumerate(decisions):
             if refusal(cluster, decision, at):

@@ -64,8 +64,7 @@ class Work(msgspec.Struct, gc=False):
 
     def ends_at(self, now: Instant) -> int:
         """Return when what is left will be done, going on as now."""
-        begun = self.since if self.since >= 0 else now
-        done = (now - begun) * self.speed + self.spare
+        done = self._done(now) if self.since >= 0 else self.spare
         return now + -((done - self.left_ms * FULL_SPEED) // self.speed)
 
     def pause(self, now: Instant) -> None:
