@@ -21,9 +21,11 @@ from tests.support.claim_witness import Claim, ClaimFindings, ClaimWitness, Cons
 from tests.support.cluster import gone, until
 from tests.support.dra_driver import Driver, drivers_on
 from tests.support.kube_chaos import (
+    ENGINE,
     FAULTS,
     HALF_S,
     OF_JOBS,
+    TEAMS,
     Chaos,
     Makers,
     OnCluster,
@@ -45,20 +47,7 @@ KINDS = (
 )  # fmt: skip
 """No second service, and nobody else who puts pods on nodes: devices of a node are one
 scheduler's to give, as the API server does not see whether two give the same one."""
-CONFIG = """\
-engines:
-  k8s:
-    type: kubernetes
-    kubeconfig: {kubeconfig}
-    image: "{image}"
-    volumes: {{{folder}: host, /usr: host, /lib: host, /lib64: host}}
-    namespaces: {{{namespaces}}}
-tenants:
-  a: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
-  b: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
-  c: {{guaranteed: {{gpu: 2}}, queues: {{default: {{order: skip}}}}}}
-limits: {{platform_retries: 1000, backoff: {{first: 100ms, most: 1s}}, phase: 60s, barrier: 5s}}
-"""
+CONFIG = ENGINE + TEAMS
 NAMED = """\
 set -- $(env | sed -n 's/^HAS_\\([0-9]*\\)=\\(.*\\)/\\2.\\1/p')
 [ $# = 1 ] || echo twice $me has $# devices >> {marks}

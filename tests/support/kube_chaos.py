@@ -33,7 +33,14 @@ from tests.support.pod_witness import SERVICE, Findings, Witness
 FAULTS = int(os.environ.get("ALLOT_FAULTS", "12"))
 """`make nightly` makes 200."""
 SEED = int(os.environ.get("ALLOT_SEED", "2026"))
-CONFIG = """\
+TEAMS = """\
+tenants:
+  a: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
+  b: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
+  c: {{guaranteed: {{gpu: 2}}, queues: {{default: {{order: skip}}}}}}
+limits: {{platform_retries: 1000, backoff: {{first: 100ms, most: 1s}}, phase: 60s, barrier: 5s}}
+"""
+ENGINE = """\
 engines:
   k8s:
     type: kubernetes
@@ -41,6 +48,8 @@ engines:
     image: "{image}"
     volumes: {{{folder}: host, /usr: host, /lib: host, /lib64: host}}
     namespaces: {{{namespaces}}}
+"""
+_NODES = """\
 nodes:
 - names: [{nodes}]
   cpu: 2
@@ -48,12 +57,8 @@ nodes:
   disk: 1GiB
   gpu: {{type: gpu, count: {gpus}}}
   engine: k8s
-tenants:
-  a: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
-  b: {{guaranteed: {{gpu: 3}}, queues: {{default: {{order: skip}}}}}}
-  c: {{guaranteed: {{gpu: 2}}, queues: {{default: {{order: skip}}}}}}
-limits: {{platform_retries: 1000, backoff: {{first: 100ms, most: 1s}}, phase: 60s, barrier: 5s}}
 """
+CONFIG = ENGINE + _NODES + TEAMS
 HALF_S = 60 + 5 + 10
 """A gang that is bound in part has failed by then: its phase, its barrier, and its end."""
 COUNTED = """\

@@ -28,7 +28,7 @@ BEAR = (
     "A job stands still while others have their turns. Time-outs in its code (that of "
     "init_process_group, torchrun's keep-alive) must bear that: docs/scheduling.md."
 )
-LONGER = "Unset it, or set it to much more than the turns of all who share the devices."
+LONGER = "Unset it, or set it to much more than the turns of all jobs on its devices."
 
 
 def turns(folder: Path) -> list[Finding]:

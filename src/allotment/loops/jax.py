@@ -59,7 +59,7 @@ class OffloadedModel:
 
 
 def offload(model: Any) -> OffloadedModel:  # noqa: ANN401 - of Keras
-    """Give back what a model holds on devices whenever the job is paused, and take it again.
+    """Free what a model holds on devices whenever the job is paused, and take it again.
 
     Raises ValueError where JAX would keep the memory all the same.
     """

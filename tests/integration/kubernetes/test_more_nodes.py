@@ -1,4 +1,4 @@
-"""Nodes that are missing on a real Kubernetes: who is told so, and what an autoscaler does."""
+"""Nodes that are missing on a real Kubernetes: which pods say so; what an autoscaler does."""
 
 import json
 import shutil

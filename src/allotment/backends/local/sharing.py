@@ -31,8 +31,8 @@ def mps_here(environ: Mapping[str, str] = os.environ) -> Mps | None:
     pipe = environ.get(PIPE) or USUAL_PIPE
     file = Path(pipe) / PID_FILE
     try:
-        # Anybody may make this folder, and call a program so: who listens there has the data
-        # of all who are sent to it.
+        # Any user can make this folder, and give a program this name. It would get the data of
+        # every task that is told to use it.
         if not {os.lstat(each).st_uid for each in (pipe, file)} <= {0, os.geteuid()}:
             return None
         pid = int(file.read_text(encoding="ascii"))

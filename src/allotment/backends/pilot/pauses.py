@@ -48,7 +48,13 @@ class Pauses:
                 await link.call(m.Freeze(tuple(own), no))
         elif links:
             work = self._suspend(keys, no)
-            self._under_way[job] = asyncio.get_running_loop().create_task(work)
+            task = asyncio.get_running_loop().create_task(work)
+            self._under_way[job] = task
+            task.add_done_callback(partial(self._forget, job))
+
+    def _forget(self, job: JobId, task: asyncio.Task[None]) -> None:
+        if self._under_way.get(job) is task:
+            del self._under_way[job]
 
     async def leave_off(self, job: JobId) -> None:
         """Begin nothing more of a suspension: what comes next undoes what was done of it."""
