@@ -58,15 +58,17 @@ def report() -> Report:
 class Trainer:
     """A training job, and what it wrote."""
 
-    def __init__(self, cluster: RealCluster, name: str, **fields: object) -> None:
-        self.cluster = cluster
+    def __init__(
+        self, cluster: RealCluster, name: str, program: str = "trainer.py", **fields: object
+    ) -> None:
+        self.cluster, self.program = cluster, program
         self.out = cluster.state.parent / "out" / name
         self.name = name
         self.fields = fields
         self.job = 0
 
     def submit(self, steps: int, mebibytes: int, pause_ms: int = 5, *words: str) -> "Trainer":
-        argv = [*argv_of(self.out, steps, mebibytes, pause_ms), *words]
+        argv = [*argv_of(self.out, steps, mebibytes, pause_ms, self.program), *words]
         need = {"gpu": 1, "cpu": 2, "memory": "24GiB", "gpu_memory": f"{mebibytes + 2048}MiB"}
         spec: dict[str, object] = {"name": self.name, "tenant": "own", "command": argv}
         env = {"PYTHONPATH": str(HERE.parent.parent / "src")}
@@ -92,10 +94,12 @@ class Trainer:
         return [each for each in found if each["kind"] == kind]
 
 
-def argv_of(out: Path, steps: int, mebibytes: int, pause_ms: int) -> list[str]:
+def argv_of(
+    out: Path, steps: int, mebibytes: int, pause_ms: int, program: str = "trainer.py"
+) -> list[str]:
     """Return the command of a trainer."""
     words = str(out), str(steps), str(mebibytes), str(pause_ms)
-    return [sys.executable, str(HERE / "trainer.py"), *words]
+    return [sys.executable, str(HERE / program), *words]
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,17 @@
 """What Allotment does with a real GPU: enforced devices, memory handed over, turns, packing."""
 
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +19,7 @@ import pytest
 from allotment.backends.local.driver.self_test import kept_test
 from allotment.backends.local.machine import real_devices
 from allotment.backends.local.memory_by_process import Memory, memory_of
+from allotment.backends.local.sharing import USUAL_PIPE, mps_here
 from tests.gpu.conftest import RUN, Report, Trainer, hog, seconds_since
 from tests.support.cluster import RealCluster, until
 
@@ -189,6 +198,40 @@ def test_a_job_gives_its_memory_back_itself_and_the_losses_are_the_same(
     assert trainer.digest() == same
 
 
+@pytest.mark.needs_gpu("device memory given back by a Keras job on JAX and taken again")
+def test_a_keras_job_gives_its_memory_back_and_the_losses_are_the_same(
+    cluster: RealCluster, report: Report
+) -> None:
+    if not all(find_spec(name) for name in ("keras", "jax")):
+        pytest.skip("a GPU, and no Keras or no JAX: pip install keras jax[cuda13]")
+    run = 600, 2048, 5
+    whole = Trainer(cluster, "keras-whole", program="keras_trainer.py").submit(*run)
+    cluster.wait_for(whole.job, "succeeded", "failed", seconds=100)
+    trainer = Trainer(cluster, "keras", program="keras_trainer.py").submit(*run)
+    trainer.until_step(100)
+    before = device().used
+    cluster.allot("suspend", str(trainer.job))
+    grade = suspended_by(trainer, 1)
+    freed = before - device().used
+    wanted = hog(cluster, nearly_all() - 1000)
+    cluster.wait_for(wanted, "succeeded", "failed")
+    assert "had" in cluster.allot("logs", str(wanted)).stdout
+    at, began = trainer.steps(), time.monotonic()
+    cluster.allot("resume", str(trainer.job))
+    trainer.until_step(at + 1)
+    back_s = seconds_since(began)
+    cluster.wait_for(trainer.job, "succeeded", "failed", seconds=100)
+    same = trainer.digest() == whole.digest()
+    report(
+        "offloaded by Keras on JAX", grade=grade, freed_mib=freed >> 20,
+        away_ms=told_ms(trainer), resume_to_step_s=back_s, same=same,
+    )  # fmt: skip
+    assert grade == "offloaded"
+    assert freed > 1900 << 20
+    assert same
+    assert len(trainer.events("AttemptPlaced")) == 1
+
+
 @pytest.mark.needs_gpu("that the memory of a frozen job stays, and is not lent")
 def test_a_frozen_job_keeps_its_memory_and_who_needs_it_waits(
     cluster: RealCluster, report: Report
@@ -293,3 +336,51 @@ def test_jobs_that_do_not_fit_at_once_take_turns_by_the_driver(
         cluster.allot("cancel", str(job.job))
     assert set(grades[0] + grades[1]) == {"driver_checkpoint"}
     assert [len(job.events("AttemptPlaced")) for job in both] == [1, 1]
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def mps() -> Iterator[None]:
+    """Run NVIDIA's daemon of MPS where programs look for it."""
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None or Path(USUAL_PIPE).exists():
+        pytest.skip("no program nvidia-cuda-mps-control, or a daemon that is not this test's")
+    with tempfile.TemporaryDirectory() as logs:
+        env = {**os.environ, "CUDA_MPS_LOG_DIRECTORY": logs}
+        subprocess.run([control, "-d"], env=env, check=True)
+        try:
+            until(lambda: mps_here() is not None, "the daemon")
+            yield
+        finally:
+            subprocess.run([control], input="quit -t 5\n", text=True, env=env, check=False)
+            until(lambda: mps_here() is None, "the daemon to be gone")
+            shutil.rmtree(USUAL_PIPE, ignore_errors=True)
+
+
+@pytest.mark.needs_gpu("that two jobs share a device by MPS, each with its limits")
+@pytest.mark.usefixtures("mps")
+def test_jobs_with_a_part_are_told_their_limits_by_mps(
+    cluster: RealCluster, report: Report
+) -> None:
+    doctor = cluster.allot("doctor").stdout
+    assert f"MPS runs ({USUAL_PIPE})" in doctor
+
+    def part(name: str, mebibytes: int) -> int:
+        argv = [sys.executable, str(Path(__file__).parent / "hog.py"), str(mebibytes)]
+        limits = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
+        words = f'echo "{" ".join(f"${each}" for each in limits)}"; exec {shlex.join(argv)}'
+        return cluster.submit({
+            "name": name, "tenant": "own", "command": ["sh", "-c", words],
+            "resources": {"gpu": 0.5, "cpu": 1, "memory": "2GiB", "gpu_memory": "8GiB"},
+        })  # fmt: skip
+
+    jobs = [part("within", 4096), part("beyond", 12288)]
+    for job in jobs:
+        cluster.wait_for(job, "succeeded", "failed")
+    within, beyond = (cluster.allot("logs", str(job)).stdout for job in jobs)
+    report("MPS", within=within.splitlines(), beyond=beyond.splitlines())
+    assert "50 0=8192M" in within
+    assert "had 4096 MiB" in within
+    assert "CUDA error" in beyond
