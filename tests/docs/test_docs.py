@@ -138,7 +138,10 @@ def wrong_with(command: str) -> str:
 
 # ── variables ───────────────────────────────────────────────────────────────────────────
 
-BY_THE_BACKEND = {"TMPDIR", "ALLOT_SCRATCH_DIR", "ALLOT_PAUSE_FILE", "ALLOT_MPI_KEY"}
+BY_THE_BACKEND = {
+    "TMPDIR", "ALLOT_SCRATCH_DIR", "ALLOT_PAUSE_FILE", "ALLOT_MPI_KEY", "ALLOT_MPI_TASKS",
+    "ALLOT_MPI_HOST",
+}  # fmt: skip
 PLACEHOLDERS = {"ROLE": "worker", "N": "0", "LABEL": "http"}
 
 

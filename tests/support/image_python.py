@@ -4,7 +4,7 @@ import os
 import re
 import struct
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -54,19 +54,24 @@ def host_python() -> tuple[bytes, str]:
     minor, library = told.split()
     files = [program, *_modules(Path(library))]
     needed = [path for path in files if path.suffix == ".so" or path == program]
-    found: dict[str, Entry] = {}
-    for path in [*files, *map(Path, _libraries(needed))]:
-        real, name = path.resolve(), path.parent.resolve() / path.name
-        found[str(real)] = a_file(str(real)[1:], real.read_bytes(), real.stat().st_mode)
-        if name != real:
-            found[str(name)] = a_link(str(name)[1:], str(real))
     links = [
         a_link(name, f"usr/{name}")
         for name in ("lib", "lib64")
         if Path(f"/{name}").is_symlink()
     ]
     links.append(a_link("usr/bin/python3", program.name))
-    return layer(*links, *found.values()), f"3.{minor}"
+    return layer(*links, *with_libraries(files, needed)), f"3.{minor}"
+
+
+def with_libraries(files: Iterable[Path], needed: list[Path]) -> list[Entry]:
+    """Pack files of the machine, and the libraries that those of `needed` load."""
+    found: dict[str, Entry] = {}
+    for path in [*files, *map(Path, _libraries(needed))]:
+        real, name = path.resolve(), path.parent.resolve() / path.name
+        found[str(real)] = a_file(str(real)[1:], real.read_bytes(), real.stat().st_mode)
+        if name != real:
+            found[str(name)] = a_link(str(name)[1:], str(real))
+    return list(found.values())
 
 
 def _modules(library: Path) -> Iterator[Path]:

@@ -4,6 +4,8 @@ The first port is the rendezvous (MASTER_PORT). Then one for each task whose job
 roles that TensorFlow names, for TF_CONFIG. Then those the roles ask for, task by task.
 """
 
+from collections.abc import Iterator
+
 from allotment.model.spec import Dialect, JobSpec
 
 TF_ROLES = frozenset({"chief", "master", "ps", "worker", "evaluator"})
@@ -34,8 +36,15 @@ def task_port(spec: JobSpec, first: int, index: int) -> int:
 
 def ports_of(spec: JobSpec, first: int, index: int) -> dict[str, tuple[int, ...]]:
     """Return a task's own ports by label. A label with a fixed `begin` gets those ports."""
+    for task, mine in enumerate(ports_by_task(spec, first)):
+        if task == index:
+            return mine
+    raise IndexError(index)
+
+
+def ports_by_task(spec: JobSpec, first: int) -> Iterator[dict[str, tuple[int, ...]]]:
+    """Yield each task's own ports by label, in the order of the tasks."""
     at = first + 1 + (spec.task_count if has_tf_roles(spec) else 0)
-    task = 0
     for role in spec.roles:
         for _ in range(role.count):
             mine: dict[str, tuple[int, ...]] = {}
@@ -43,7 +52,4 @@ def ports_of(spec: JobSpec, first: int, index: int) -> dict[str, tuple[int, ...]
                 begin = port.begin or at
                 mine[port.label] = tuple(range(begin, begin + port.count))
                 at += port.count
-            if task == index:
-                return mine
-            task += 1
-    raise IndexError(index)
+            yield mine

@@ -201,6 +201,10 @@ class Dialect(StrEnum):
 
 MPI_SLOTS = "OMPI_MCA_orte_set_default_slots"
 """The variable with which an MPIJob says how many ranks a worker has."""
+MPI_WAITS = ("sleep", "infinity")
+"""What a worker of an MPIJob does by itself, until its launcher has ended."""
+MPI_PORT = "mpi"
+"""The label of the port that such a worker has for those who start ranks in it."""
 
 SET_JOBS = "JOBSET_REPLICAS"
 """The variable with which a JobSet says how many Jobs each of its roles is made of."""

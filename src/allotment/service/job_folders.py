@@ -17,7 +17,8 @@ MPI_AGENT = "mpi-agent"
 
 
 @cache
-def _agent() -> str:
+def agent_program() -> str:
+    """Return that program."""
     return Path(mpi_agent.__file__).read_text()
 
 
@@ -27,7 +28,7 @@ def wanted_for(job: JobRecord, folders: Folders, account: Account, nodes: Nodes)
     files = dict(size_files(job, folders, nodes))
     own = folders.attempt(job.id, attempt.no)
     if job.spec.mpi is Mpi.MPIRUN:
-        files[f"{own}/{MPI_AGENT}"] = File(_agent(), 0o555)
+        files[f"{own}/{MPI_AGENT}"] = File(agent_program(), 0o555)
     if batch is not None:
         made = batch_files(job, batch, nodes, account.name)
         files |= {f"{own}/{name}": file for name, file in made.items()}

@@ -19,7 +19,7 @@ from allotment.model.spec import NEVER, ArraySlice, Checkpoint, Dialect, JobSpec
 from allotment.model.tenancy import Config
 from allotment.service.batch.files import batch_argv, batch_path, hosts_path, tools_folder
 from allotment.service.batch.variables import batch_env
-from allotment.service.operator_env import known_later, operator_env, slots_of
+from allotment.service.operator_env import known_later, mpi_hosts, operator_env, slots_of
 from allotment.service.ports import (
     Binding,
     DataMount,
@@ -155,6 +155,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         image_wish=image_wish(spec, account, begins_in) if spec.image else None,
         named=frozenset(name for name, _ in (*spec.env, *spec.secrets)),
         mpi=spec.mpi,
+        hosts=mpi_hosts(job, nodes),
         phases=phases,
         data=data,
         packages=_packages(spec, folders),

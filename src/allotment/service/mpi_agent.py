@@ -6,6 +6,9 @@ another node. The first task on each node but mpirun's own runs it with `serve`,
 it is asked to among its own processes: so that has the task's devices and limits, and ends with
 it. It listens at the port that the gang has for its rendezvous, which mpirun's node alone uses.
 
+Where each task is a host of its own, a file (ALLOT_MPI_TASKS) has a line `NAME ADDRESS PORT`
+for each that serves, and each of these knows its name (ALLOT_MPI_HOST).
+
 Both sides prove that they know the key of the gang before anything is run. Anybody may connect:
 who does not prove it soon is hung up on, the oldest first where there are many. Standard
 library only: it is a program by itself, and imports nothing of ours.
@@ -26,8 +29,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
-KEY = "ALLOT_MPI_KEY"
+KEY, TASKS, HOST = "ALLOT_MPI_KEY", "ALLOT_MPI_TASKS", "ALLOT_MPI_HOST"
+VALUED = frozenset("BbcDEeFIiJLlmOoPpQRSWw")
+"""The options of ssh that have a value, which mpirun may be told to give (plm_rsh_args)."""
 MOST_COMMAND = 1 << 20
 """mpirun's are some hundred bytes long."""
 MOST_PROOF = 64
@@ -36,6 +42,8 @@ MOST_STRANGERS = 32
 HANDSHAKE_S = 10.0
 CONNECT_S = 60.0
 """How long a task is waited for that is about to come up."""
+PULLED_S = 1800.0
+"""The same for one that may be waiting for its image: where it fails, its gang does."""
 END_S = 5.0
 ENDING = (
     signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
@@ -49,30 +57,42 @@ LOST = 255
 def main(words: list[str]) -> int:
     """Serve, or be the command on another node; return an exit code."""
     try:
-        key, hosts = bytes.fromhex(os.environ[KEY]), hosts_in(os.environ["ALLOT_HOSTFILE"])
-        port, here = int(os.environ["MASTER_PORT"]), int(os.environ["NODE_RANK"])
-    except (KeyError, ValueError, OSError) as error:
-        return _fail(f"is for tasks of Allotment with `mpi: mpirun`: {error!r}", 2)
-    if words == ["serve"]:
-        if os.environ.get("LOCAL_RANK") != "0":
-            signal.pause()
-        return serve(key, hosts[here], port)
+        key, (tasks, here) = bytes.fromhex(os.environ[KEY]), tasks_in(os.environ)
+        if words == ["serve"]:
+            if TASKS not in os.environ and os.environ.get("LOCAL_RANK") != "0":
+                signal.pause()
+            return serve(key, *tasks[here])
+    except (KeyError, ValueError, IndexError, OSError) as error:
+        return _fail(f"is for tasks of Allotment that mpirun starts ranks in: {error!r}", 2)
     while words and words[0].startswith("-"):
-        del words[0]
+        del words[: 2 if words[0][1:] in VALUED else 1]
     if len(words) < 2:
         return _fail("mpi-agent HOST COMMAND", 2)
     host, command = words[0], " ".join(words[1:])
-    known = [name for name in hosts if host in (name, name.partition(".")[0])]
+    known = [name for name in tasks if host in (name, name.partition(".")[0])]
     if not known:
-        return _fail(f"no task of this job is on {host}; there are {', '.join(hosts)}", 1)
-    if known[0] == hosts[here]:
+        return _fail(f"no task of this job is on {host}; there are {', '.join(tasks)}", 1)
+    if known[0] == here:
         os.execv("/bin/sh", ["/bin/sh", "-c", command])
-    return call(key, known[0], port, command)
+    wait_s = PULLED_S if TASKS in os.environ else CONNECT_S
+    return call(key, *tasks[known[0]], command, wait_s)
 
 
 def _fail(why: str, code: int) -> int:
     sys.stderr.write(f"mpi-agent: {why}\n")
     return code
+
+
+def tasks_in(env: Mapping[str, str]) -> tuple[dict[str, tuple[str, int]], str]:
+    """Return where each task listens, by the name of its host, and the name of this one's host;
+    '' for one that mpirun starts no ranks in. Raises KeyError, ValueError, IndexError, OSError.
+    """
+    if TASKS in env:
+        with open(env[TASKS], encoding="utf-8") as file:  # noqa: PTH123 - as below
+            lines = [line.split() for line in file]
+        return {name: (at, int(port)) for name, at, port in lines}, env.get(HOST, "")
+    hosts, port = hosts_in(env["ALLOT_HOSTFILE"]), int(env["MASTER_PORT"])
+    return {host: (host, port) for host in hosts}, hosts[int(env["NODE_RANK"])]
 
 
 def hosts_in(path: str) -> list[str]:
@@ -286,10 +306,10 @@ class Impostor(Exception):
     """What listens does not know the key."""
 
 
-def call(key: bytes, address: str, port: int, command: str) -> int:
-    """Have a command run in the task at an address; return its exit code."""
+def call(key: bytes, address: str, port: int, command: str, wait_s: float) -> int:
+    """Have a command run in the task at an address, once it is up; return its exit code."""
     try:
-        line, known = _met(key, address, port)
+        line, known = _met(key, address, port, wait_s)
         with line.link:
             wish = command.encode()
             line.put(proof(key, "mpirun", *known, wish))
@@ -301,12 +321,14 @@ def call(key: bytes, address: str, port: int, command: str) -> int:
         return _fail(f"{address}:{port}: {error}", LOST)
 
 
-def _met(key: bytes, address: str, port: int) -> tuple[AgentLine, tuple[bytes, bytes]]:
+def _met(
+    key: bytes, address: str, port: int, wait_s: float
+) -> tuple[AgentLine, tuple[bytes, bytes]]:
     """Connect to a task, as soon as it has come up and takes us for what we are.
 
     Returns what both sides said, too. Raises OSError, Impostor.
     """
-    until = time.monotonic() + CONNECT_S
+    until, notice = time.monotonic() + wait_s, time.monotonic() + CONNECT_S
     while True:
         try:
             link = socket.create_connection((address, port), timeout=HANDSHAKE_S)
@@ -317,9 +339,12 @@ def _met(key: bytes, address: str, port: int) -> tuple[AgentLine, tuple[bytes, b
             except BaseException:
                 link.close()
                 raise
-        except (ConnectionError, TimeoutError):  # Not up yet, or a crowd pushed us out.
+        except (ConnectionError, TimeoutError) as error:  # Not up yet, or pushed out.
             if time.monotonic() > until:
                 raise
+            if time.monotonic() > notice:
+                _fail(f"{address}:{port} is waited for: {error}", 0)
+                notice = float("inf")
             time.sleep(0.1)
 
 

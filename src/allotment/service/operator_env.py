@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 
 from allotment.engine.records import JobRecord
 from allotment.model.cluster import Node
-from allotment.model.ids import NodeId
+from allotment.model.ids import NodeId, TaskIndex
 from allotment.model.later import OPENING, Known
-from allotment.model.spec import MPI_SLOTS, SET_JOBS, Dialect, JobSpec
+from allotment.model.port_layout import ports_by_task
+from allotment.model.spec import MPI_PORT, MPI_SLOTS, SET_JOBS, Dialect, JobSpec
+from allotment.service.ports import MpiHost
 
 Env = dict[str, str]
 Nodes = Mapping[NodeId, Node]
@@ -29,6 +31,23 @@ def slots_of(spec: JobSpec, index: int) -> int:
         return spec.batch.tasks if spec.batch is not None else 1
     role, _ = spec.role_of(index)
     return 0 if role.name == LAUNCHER else int(dict(spec.env).get(MPI_SLOTS, "1"))
+
+
+def mpi_hosts(job: JobRecord, nodes: Nodes) -> dict[TaskIndex, MpiHost]:
+    """Return the workers of an MPIJob by the names that its operator gives them; none of
+    other jobs, and of one that was read before workers had ports."""
+    spec, attempt = job.running_as, job.attempts[-1]
+    if spec.dialect is not Dialect.MPI_JOB:
+        return {}
+    found: dict[TaskIndex, MpiHost] = {}
+    for index, ports in enumerate(ports_by_task(spec, attempt.port)):
+        if MPI_PORT in ports:
+            role, number = spec.role_of(index)
+            found[TaskIndex(index)] = MpiHost(
+                f"{spec.name}-{role.name}-{number}.{spec.name}", slots_of(spec, index),
+                nodes[attempt.slots[index].node].address, ports[MPI_PORT][0],
+            )  # fmt: skip
+    return found
 
 
 def known_later(job: JobRecord, index: int, nodes: Nodes, given: Env) -> Known:

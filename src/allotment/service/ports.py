@@ -10,7 +10,7 @@ from allotment.model.engines import Ability
 from allotment.model.events import Phase, Record
 from allotment.model.forecast import Answer, Question
 from allotment.model.grid import Parameters
-from allotment.model.ids import Actor, JobId, NodeId, Seq, TaskKey
+from allotment.model.ids import Actor, JobId, NodeId, Seq, TaskIndex, TaskKey
 from allotment.model.lifecycle import JobState
 from allotment.model.pools import MoreAnswer, MoreQuestion
 from allotment.model.quantity import Instant, Millis, Resources, WallTime
@@ -199,6 +199,17 @@ class Binding(msgspec.Struct, frozen=True):
     """The engine of its node; '' where there is but one."""
 
 
+class MpiHost(msgspec.Struct, frozen=True):
+    """A task in which mpirun may start ranks, as a host of its own."""
+
+    name: str
+    slots: int
+    address: str
+    """Of its node."""
+    port: int
+    """Its own one."""
+
+
 class TaskLaunch(msgspec.Struct, frozen=True):
     """What tells one task of a gang from the others.
 
@@ -259,6 +270,9 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """Whose it is, for people who look at the engine."""
     mpi: Mpi = Mpi.NONE
     """Whether its tasks are ranks that the engine starts together."""
+    hosts: Mapping[TaskIndex, MpiHost] = {}
+    """Of an MPIJob, the workers of the whole gang: for engines on which tasks share no node's
+    devices, files and processes, though they share a node."""
     phases: tuple[Phase, ...] = ()
     """What of its start came before, with times."""
     data: tuple[DataMount, ...] = ()

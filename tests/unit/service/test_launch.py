@@ -11,6 +11,7 @@ from allotment.model.ids import JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import GIB, MIB, Resources
 from allotment.model.spec import Dialect, JobSpec, Port, TaskRole
 from allotment.service.launch import Account, Folders, gang_launch, hostfile, task_env
+from allotment.service.operator_env import mpi_hosts
 from allotment.service.ports import Binding
 from allotment.wire.job import read_job
 from tests.support.builders import a_config, a_job, a_tenant
@@ -229,6 +230,13 @@ def test_the_host_file_of_an_mpi_job_lists_its_workers() -> None:
     first, second, _ = envs(spec, nodes=2, devices=1)
     assert (first["K_MPI_JOB_ROLE"], second["K_MPI_JOB_ROLE"]) == ("launcher", "worker")
     assert first["OMPI_MCA_orte_default_hostfile"] == first["ALLOT_HOSTFILE"]
+    hosts = mpi_hosts(job, nodes)
+    assert [(index, host.name, host.slots) for index, host in hosts.items()] == [
+        (1, "ring-worker-0.ring", 2),
+        (2, "ring-worker-1.ring", 2),
+    ]
+    assert len({host.port for host in hosts.values()} | {job.attempts[-1].port}) == 3
+    assert mpi_hosts(placed(foreign("pytorch"))[1], nodes) == {}
 
 
 def test_a_pod_of_a_job_knows_its_index() -> None:

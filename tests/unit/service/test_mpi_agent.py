@@ -15,7 +15,15 @@ from typing import NamedTuple
 import pytest
 
 from allotment.service import mpi_agent
-from allotment.service.mpi_agent import KEY, MOST_STRANGERS, AgentLine, hosts_in, proof
+from allotment.service.mpi_agent import (
+    HOST,
+    KEY,
+    MOST_STRANGERS,
+    TASKS,
+    AgentLine,
+    hosts_in,
+    proof,
+)
 from allotment.wire.words import SIGNALS
 from tests.support.cluster import until
 
@@ -114,6 +122,30 @@ def test_a_command_runs_in_the_other_task_and_its_exit_code_comes_back(
 def test_a_node_may_have_a_name_or_an_address_of_ipv6(tmp_path: Path, there: str) -> None:
     with a_gang(tmp_path, there) as gang:
         assert gang.said(there, "exit 7")[0] == 7
+
+
+def test_tasks_that_share_a_node_are_told_apart_by_a_table(tmp_path: Path) -> None:
+    table = tmp_path / "tasks"
+    table.write_text("")
+    env = {"PATH": os.environ["PATH"], TASKS: str(table), KEY: secrets.token_hex(32)}
+    names = ("a.x", "b.x")
+    ports = {name: a_free_port() for name in names}
+    table.write_text("".join(f"{name} {THERE} {port}\n" for name, port in ports.items()))
+    serve = [sys.executable, "-I", "-S", mpi_agent.__file__, "serve"]
+    servers = [subprocess.Popen(serve, env={**env, HOST: name}) for name in names]
+    try:
+        told = Gang(env, servers[0])
+        for code, name in enumerate(names, 1):
+            where = tmp_path / name
+            words = ("-o", "ConnectionAttempts=10", "-x", name)  # as mpirun calls ssh
+            run = f"echo ${HOST} >{where}; exit {code}"
+            assert told.said(*words, run) == (code, "", "")
+            assert where.read_text() == f"{name}\n"
+        assert "no task of this job is on c; there are a.x, b.x" in told.said("c", "true")[2]
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
 
 
 def test_mpiruns_own_node_needs_nobody(gang: Gang) -> None:

@@ -82,6 +82,24 @@ def test_the_workers_of_an_mpi_job_wait_for_its_launcher() -> None:
     assert launcher.completion.min_succeeded == 1
     assert worker.command == ("sleep", "infinity")
     assert dict(spec.env)["OMPI_MCA_orte_set_default_slots"] == "2"
+    assert (launcher.ports, [port.label for port in worker.ports]) == ((), ["mpi"])
+
+
+@pytest.mark.parametrize(
+    ("command", "runs", "warning"),
+    [
+        ("[/usr/sbin/sshd, -De]", ("sleep", "infinity"), "mpirun gets to workers without SSH"),
+        ("[my-server]", ("my-server",), "mpirun starts no ranks there"),
+    ],
+)
+def test_a_worker_serves_no_ssh(command: str, runs: tuple[str, ...], warning: str) -> None:
+    found = changed(
+        "mpi", "- name: worker\n", f"- name: worker\n              command: {command}\n"
+    )
+    assert found.spec.roles[1].command == runs
+    (said,) = [each for each in found.warnings if each.path.endswith("command")]
+    assert warning in said.message
+    assert said.line == 24
 
 
 def test_the_pods_of_a_job_are_an_array() -> None:

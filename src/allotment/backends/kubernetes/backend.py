@@ -28,6 +28,7 @@ from allotment.backends.kubernetes.hearing import Hearing
 from allotment.backends.kubernetes.kubeconfig import access_of, found_file
 from allotment.backends.kubernetes.launch import Launching
 from allotment.backends.kubernetes.looking import Looking
+from allotment.backends.kubernetes.mpi import with_agents
 from allotment.backends.kubernetes.node_news import NodeNews
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.pod_folders import PodFolders
@@ -179,7 +180,7 @@ class KubernetesBackend:
     async def launch(self, gang: GangLaunch) -> Refused:
         if gang.tasks[0].offered is not None:
             return await self._foreign.launch(gang)
-        return await self._launching.launch(gang)
+        return await self._launching.launch(with_agents(gang, self._records.secret))
 
     async def open_barrier(self, keys: Sequence[TaskKey]) -> None:
         guests = self._foreign.guests

@@ -6,10 +6,11 @@ A pod may be deleted, or changed, by whoever has the right to; this file is the 
 import asyncio
 import shutil
 from pathlib import Path
+from secrets import token_hex
 
 import msgspec
 
-from allotment.backends.kept import own_name
+from allotment.backends.kept import kept_text, own_name
 from allotment.backends.records import TaskRecords
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
@@ -64,6 +65,8 @@ class Records:
         self._kept = TaskRecords(self._folder / "records.db", Launched)
         self._jobs = set(self.jobs())
         """Those of which there may be anything: of all others no record is looked for."""
+        self.secret = b""
+        """What keys of tasks are made of, once prepared."""
 
     def prepare(self) -> str:
         """Make the folder; return what the names of our pods begin with: no other's do. Raises
@@ -75,6 +78,7 @@ class Records:
         self._kept.make((key, path.read_bytes()) for key, path in old.items())
         for path in old.values():
             path.unlink()
+        self.secret = kept_text(self._root / "secret", lambda: token_hex(32)).encode()
         return own_name(self._root)
 
     @property

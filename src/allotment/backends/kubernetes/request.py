@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from allotment.backends.kubernetes import runner
+from allotment.backends.kubernetes.mpi import files_of
 from allotment.backends.kubernetes.usage import DEVICES
 from allotment.backends.kubernetes.visible import NONE, NOTE, VARIABLE
 from allotment.model.ids import TaskKey
@@ -172,6 +173,9 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
             argv, task.binding.node, place.fence_s,
             is_held=place.is_held, keep_s=place.keep_s, token=names.token,
         )  # fmt: skip
+    files = files_of(gang)
+    mounts += files.mounts
+    places += files.volumes
     if place.fence_s:
         mounts += runner.mounts()
         places += runner.volumes(place.beats)
@@ -194,6 +198,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
     }
     is_counted = not place.has_names and place.visible is None
     claimed = {"name": CLAIM, "resourceClaimName": names.pod}
+    notes = files.notes | ({NOTE: place.visible} if place.visible else {})
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -205,7 +210,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
                 TASK: _label(task.name),
                 LAUNCH: names.token,
             },
-            **({"annotations": {NOTE: place.visible}} if place.visible else {}),
+            **({"annotations": notes} if notes else {}),
         },
         "spec": {
             "schedulerName": SCHEDULER,

@@ -79,6 +79,8 @@ class Role(msgspec.Struct):
     """How many of them have to fail for the job to fail; -1 where none does it any harm."""
     retry: int | None = None
     """How often the job is tried again when one of these failed; None: as the job says."""
+    ports: dict[str, int] = {}
+    """Of each, by label: how many of its own it has."""
 
 
 class JobDraft(msgspec.Struct):
@@ -273,6 +275,8 @@ def _role(role: Role) -> Map:
         parts["completion"] = ends
     if role.retry is not None:
         parts["retry"] = role.retry
+    if role.ports:
+        parts["ports"] = dict[str, Plain](role.ports)
     return parts
 
 
