@@ -434,6 +434,12 @@ def play(chaos: Chaos, kinds: list[str], makers: Makers, takes: str = COUNTED) -
             until(partial(all_ended, kubernetes, service), "jobs to end", DRAINED_S)
         with told_of_jobs(kubernetes, services[0]):
             until(lambda: all_done(kubernetes), "the Jobs of others to be done", DRAINED_S)
+            # The service may not know yet of one that was made just before.
+            until(
+                lambda: not left_of(makers.gangs, chaos.struck, witness.findings, kubernetes),
+                "the gangs of others to be over",
+                DRAINED_S,
+            )
         for service, load in zip(services, loads, strict=True):
             until(lambda s=service, x=load: ended(s) >= {*x.accepted}, "the log to have it")
     finally:
@@ -465,6 +471,21 @@ def all_done(kubernetes: Kubernetes) -> bool:
     with contextlib.suppress(OSError, HTTPException):
         return not undone(kubernetes)
     return False
+
+
+def left_of(
+    gangs: list[str], struck: set[str], findings: Findings, kubernetes: Kubernetes
+) -> list[str]:
+    """Return the pods of gangs of others that nobody touched and that are not over."""
+    kubernetes.revive()
+    touched = {name.rpartition("-")[0] for name in struck | findings.excused}
+    whole = {f"{HERE}/{gang}" for gang in gangs} - touched
+    try:
+        pods = kubernetes.ask("GET", f"/api/v1/namespaces/{HERE}/pods")["items"]
+    except (OSError, HTTPException):
+        return ["the API server is away"]
+    names = [f"{HERE}/{pod['metadata']['name']}" for pod in pods if not is_over(pod)]
+    return [name for name in names if name.rpartition("-")[0] in whole]
 
 
 def undone(kubernetes: Kubernetes) -> list[Tree]:
