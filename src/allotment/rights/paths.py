@@ -53,6 +53,21 @@ def resolve(path: str, *, links: bool = True) -> int:
     return by_hand(path, links=links)
 
 
+def open_file(path: str, flags: int) -> int:
+    """Open what lies at an absolute path, resolved so, and is no link. Raises OSError."""
+    try:
+        return _openat2(_AT_FDCWD, path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, _NO_MAGICLINKS)
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+    above, _, name = path.rpartition("/")
+    folder = by_hand(above)
+    try:
+        return below_by_hand(folder, name, flags)
+    finally:
+        os.close(folder)
+
+
 def open_below(folder: int, path: str, flags: int) -> int:
     """Open what lies below a folder that is open, following no link. Raises OSError."""
     try:

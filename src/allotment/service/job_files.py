@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from time import monotonic
 
+from allotment.core.gang import Gang
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model.errors import BackendError
@@ -55,21 +56,18 @@ class JobFiles:
 
     async def look(self, state: State) -> list[Changed]:
         """Return the files that changed. O(running jobs), at most one stat each."""
-        gangs = state.cluster.gangs.items()
-        live = {
-            job_id: None
-            for job_id, gang in gangs
-            if (not gang.suspended or gang.beside is not None)
-            and _may_write(state.jobs[job_id])
-            and self._wanted(state.jobs[job_id])
-        }
-        for gone in self._seen.keys() - live.keys():
+        gangs, now_s = state.cluster.gangs, monotonic()
+        for gone in self._seen.keys() - gangs.keys():
             del self._seen[gone]
-        now_s = monotonic()
-        self._looks.only(live.keys(), now_s)
+        self._looks.only(gangs.keys(), now_s)
         found: list[Changed] = []
         far: dict[Spot, tuple[Workspace, list[Watched]]] = {}
         for job in (state.jobs[job_id] for job_id in self._looks.due(now_s)):
+            if not self._wanted(job):
+                continue
+            if stands(gangs[job.id]) or not _may_write(job):
+                self.forget(job.id)
+                continue
             workspace = self._workspaces.of(job)
             watched = self._watched(workspace, job)
             if watched is None:
@@ -81,6 +79,11 @@ class JobFiles:
                 spot = (job.owner.user, self._workspaces.node_of(job), _place_of(watched.file))
                 far.setdefault(spot, (workspace, []))[1].append(watched)
         return found + await self._look_far(far)
+
+    def forget(self, job: JobId) -> None:
+        """Take a job as new: it does not run now, or began to run anew."""
+        self._seen.pop(job, None)
+        self._looks.part(job)
 
     def look_now(self, job: JobRecord) -> Sequence[Changed] | None:
         """Return the file of a job if it changed; None where to look may take long."""
@@ -98,8 +101,7 @@ class JobFiles:
             return found
         workspace = self._workspaces.of(job)
         watched = self._watched(workspace, job)
-        if watched is None:
-            return ()
+        assert watched is not None, "else nothing was to be found"
         node = self._workspaces.node_of(job)
         try:
             return self._note(await workspace.last_look(node, watched))
@@ -154,6 +156,11 @@ class JobFiles:
             self._seen[changed.key.job] = changed.at_ns
             self._looks.news(changed.key.job, monotonic())
         return found
+
+
+def stands(gang: Gang) -> bool:
+    """Whether a gang does not run, nor beside another."""
+    return gang.suspended and gang.beside is None
 
 
 def _may_write(job: JobRecord) -> bool:

@@ -31,15 +31,11 @@ def changed_in(watched: Iterable[tuple[Watched, Identity | None]]) -> list[Chang
 
 def _content(watched: Watched) -> bytes:
     """Read the end of a file that is really the job's own. Raises OSError."""
-    above, _, name = watched.file.rpartition("/")
-    folder = paths.resolve(above)
+    fd = paths.open_file(watched.file, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        fd = paths.open_below(folder, name, os.O_RDONLY | os.O_NONBLOCK)
-    finally:
-        os.close(folder)
-    with os.fdopen(fd, "rb") as file:
-        found = os.fstat(file.fileno())
+        found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or watched.uid not in (None, found.st_uid):
             return b""
-        file.seek(max(0, found.st_size - watched.most_bytes))
-        return file.read(watched.most_bytes)
+        return os.pread(fd, watched.most_bytes, max(0, found.st_size - watched.most_bytes))
+    finally:
+        os.close(fd)

@@ -1,6 +1,6 @@
 """When to look at a thing again: soon while it is new, less often the longer nothing is new."""
 
-from collections.abc import Collection, Hashable
+from collections.abc import Hashable, Set
 from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
@@ -42,12 +42,12 @@ class Looks(Generic[K]):
         if key not in self._new:
             self.news(key, now)
 
-    def only(self, keys: Collection[K], now: float) -> None:
+    def only(self, keys: Set[K], now: float) -> None:
         """Look at these from now on, and at no others."""
         for gone in self._new.keys() - keys:
             self.part(gone)
-        for key in keys:
-            self.begin(key, now)
+        for key in keys - self._new.keys():
+            self.news(key, now)
 
     def news(self, key: K, now: float) -> None:
         """Look at a thing often again: something is new of it, or soon will be."""

@@ -27,7 +27,7 @@ from allotment.model.ledger import Slot
 from allotment.model.quantity import HOUR, SECOND, Instant, WallTime
 from allotment.model.reports import OfferReport, PaceReport, PairReport, TrialReport
 from allotment.model.sweeps import MOST_RUNGS
-from allotment.service.job_files import JobFiles
+from allotment.service.job_files import JobFiles, stands
 from allotment.service.launch import Folders
 from allotment.service.ports import DeviceUse
 from allotment.service.views import ProgressView
@@ -183,8 +183,10 @@ class ProgressWatch:
         for changed in await self._files.look(state):
             self._take(changed, state)
         gangs = state.cluster.gangs
-        for job in [job for job in self._steps if job not in gangs or _stands(gangs[job])]:
+        for job in [job for job in self._steps if job not in gangs or stands(gangs[job])]:
             del self._steps[job]
+            self._files.forget(job)
+            self._trials.forget(job)
         for job in [job for job in self._compared if job not in gangs]:
             del self._compared[job]
         for job, steps in self._steps.items() if uses else ():
@@ -338,11 +340,6 @@ def began_so(state: State, job: JobRecord) -> Instant:
     attempt = job.attempts[-1]
     pair = state.jobs[state.packed_with.get(job.id, job.id)].attempts[-1].packing
     return max(attempt.running_since, pair.at) if pair is not None else attempt.running_since
-
-
-def _stands(gang: Gang) -> bool:
-    """Whether a gang does not run, nor beside another."""
-    return gang.suspended and gang.beside is None
 
 
 def measures_closely(state: State) -> bool:

@@ -95,6 +95,23 @@ def test_nothing_but_what_lies_below_is_opened(
         os.close(at)
 
 
+@pytest.mark.parametrize("has_call", [True, False])
+def test_a_file_is_opened_through_links_but_is_none(
+    tmp_path: Path, has_call: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_call:
+        monkeypatch.setattr(paths, "_SYS_OPENAT2", 9999)
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "file").write_text("content")
+    (tmp_path / "way").symlink_to("real")
+    (tmp_path / "real" / "link").symlink_to("file")
+    with os.fdopen(paths.open_file(f"{tmp_path}/way/file", os.O_RDONLY)) as file:
+        assert file.read() == "content"
+    for path in (tmp_path / "way" / "link", Path("/proc/self/cwd/pyproject.toml")):
+        with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+            paths.open_file(str(path), os.O_RDONLY)
+
+
 @pytest.mark.needs_root
 @RESOLVERS
 def test_rights_are_those_of_the_user_and_of_one_thread(

@@ -56,9 +56,9 @@ def test_what_could_not_be_looked_at_is_looked_at_again_and_no_oftener_after_tha
 
 def test_only_those_that_are_there_are_looked_at() -> None:
     kept = Looks[int]()
-    kept.only([1, 2], 0)
+    kept.only({1, 2}, 0)
     assert kept.due(0) == [1, 2]
-    kept.only([2, 3], 1)
+    kept.only({2, 3}, 1)
     assert kept.due(100) == [2, 3]
 
 
@@ -66,5 +66,5 @@ def test_few_things_are_looked_at_often_however_old_they_are() -> None:
     few, many = Looks[int](a_second=4), Looks[int](a_second=4)
     found = looks(few, 0, 1000)
     assert max(then - at for at, then in pairwise(found)) == EVERY_S
-    many.only(range(1, 1000), 0)
+    many.only({*range(1, 1000)}, 0)
     assert looks(many, 0, 1000) == looks(Looks[int](), 0, 1000)

@@ -1,8 +1,9 @@
 """The local backend: tasks as supervised processes of this machine.
 
 Files are the truth, datagrams a nudge: after every change a supervisor sends its task's key,
-and we read the task's status file. A slow look over all live tasks, every few seconds,
-catches what a lost datagram would have told.
+and we read the task's status file. What a lost datagram would have told is seen without it:
+that a task is over, within seconds, as the file is gone that stands for one that may still
+run; anything else, and the loss of a supervisor together with its launcher, within a minute.
 """
 
 import asyncio
@@ -69,6 +70,8 @@ from allotment.service.ports import (
 log = structlog.get_logger("allot.local")
 
 LOOK_EVERY_S = 3.0
+PARTS = 16
+"""At each look over all tasks, so small a part of them is looked at though nothing is seen."""
 MOST_UNSTARTED = 1000
 """Of so many tasks that had no process it is remembered how they ended."""
 ENTER = "allotment.backends.local.runner.enter"
@@ -115,6 +118,7 @@ class LocalBackend:
         self._sink: Callable[[Report], None] = lambda report: None
         self._live: set[TaskKey] = set()
         self._told: dict[TaskKey, tuple[object, ...]] = {}
+        self._part = 0
         self._socket: socket.socket | None = None
         self._looking: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -472,8 +476,11 @@ class LocalBackend:
                 self._look_at(key)
 
     async def _look_over(self) -> None:
+        self._part = (self._part + 1) % PARTS
+        running = {entry.name for entry in os.scandir(self._state_dir / layout.LIVE)}
         for key in list(self._live):
-            self._look_at(key)
+            if (key.job + key.index) % PARTS == self._part or task_name(key) not in running:
+                self._look_at(key)
 
     async def _watch(self, devices: DeviceWatch) -> None:
         for report in await asyncio.to_thread(devices.look):
@@ -490,7 +497,7 @@ class LocalBackend:
         try:
             self._sink(self._peaks.end(report) if report.seen is Seen.ENDED else report)
         except Exception:
-            # Told again at the next look over all: nothing else may suffer from it.
+            # Told again when it is looked at again: nothing else may suffer from it.
             log.exception("what became of a task is not understood", task=str(key))
             return
         self._told[key] = mark
