@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from allotment.engine.datasets import after
-from allotment.engine.gauges import MOST_BAD_MOVES, gauge_of, move_before, packs
+from allotment.engine.gauges import MOST_BAD_MOVES, came_to_nothing, gauge_of, packs
 from allotment.engine.keeping import kept_by
 from allotment.engine.others import choose_anew, set_others
 from allotment.engine.records import (
@@ -496,7 +496,7 @@ def _gained(state: State, record: e.Record, event: e.GainMeasured) -> None:
     job, attempt = _attempt(state, event)
     attempt.gained = Measured(event.rate, event.before, event.kept, record.at, event.expected)
     if not event.kept:
-        job.bad_moves = MOST_BAD_MOVES
+        came_to_nothing(job, MOST_BAD_MOVES)
     _gauge(state, job)
 
 
@@ -637,9 +637,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
         job.lost_ms = Millis(job.lost_ms + event.lost_ms)
     job.served_ms = Millis(job.served_ms + attempt.ran_ms)
     attempt_over(state, job, attempt)
-    if event.outcome is e.Outcome.FAILED and move_before(job) is not None:
-        # It came to save nothing where it went: it did not come up there.
-        job.bad_moves += attempt.saved_at <= attempt.started_at
+    if event.outcome is e.Outcome.FAILED and attempt.saved_at <= attempt.started_at:
+        came_to_nothing(job, 1)  # It saved nothing where it went: it did not come up there.
     place = state.cluster.reserved.get(job.id)
     if place is not None and job.id not in place.victims:
         state.cluster.unreserve(job.id)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from allotment.engine.records import AttemptRecord, JobRecord, Stop
-from allotment.model.gains import Gauge
+from allotment.model.gains import Gauge, MoveFor
 from allotment.model.quantity import Instant
 from allotment.model.tenancy import Tenant
 
 MOST_BAD_MOVES = 2
-"""A job that failed to move so often, or once was slower for it, is moved no more."""
+"""A job that failed so often to grow, or to move otherwise, or once was slower for it, does so
+no more."""
 
 
 def gauge_of(tenants: Mapping[str, Tenant], job: JobRecord) -> Gauge | None:
@@ -27,6 +28,7 @@ def gauge_of(tenants: Mapping[str, Tenant], job: JobRecord) -> Gauge | None:
         tuple(sorted(job.rates.items())),
         max(moved, default=Instant(0)),
         stays=job.bad_moves >= MOST_BAD_MOVES,
+        is_grown=job.bad_growths >= MOST_BAD_MOVES,
         together=tuple(sorted(other for other, gained in job.beside.items() if gained)),
         apart=tuple(sorted(other for other, gained in job.beside.items() if not gained)),
         on_nodes=_on_nodes(job),
@@ -64,3 +66,12 @@ def move_before(job: JobRecord) -> Stop | None:
     """Return the move by which a job came to its present attempt; None if it came otherwise."""
     stop = job.attempts[-2].stop if len(job.attempts) > 1 else None
     return stop if stop is not None and stop.wanted_by == job.id else None
+
+
+def came_to_nothing(job: JobRecord, times: int) -> None:
+    """Count the last move of a job as a bad one, among those of its way."""
+    move = move_before(job)
+    if move is not None and move.gain is not None and move.gain.why is MoveFor.TASKS:
+        job.bad_growths += times
+    elif move is not None:
+        job.bad_moves += times

@@ -178,7 +178,8 @@ class JobRecord(msgspec.Struct, omit_defaults=True):
     rates: dict[int, int] = {}
     """The newest rate with each number of tasks, in steps an hour."""
     bad_moves: int = 0
-    """How often it was moved for more and did not come up, or to no good."""
+    """How often it was moved and did not come up, or to no good; growth is counted apart."""
+    bad_growths: int = 0
     beside: dict[JobId, bool] = {}
     """The newest jobs that it ran beside on the same devices, and whether both gained by it.
 

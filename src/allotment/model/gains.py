@@ -139,6 +139,8 @@ class Gauge(msgspec.Struct, frozen=True):
     """When it left for a place of its own last."""
     stays: bool = False
     """Whether it stays where it is: moves did it no good, or did not come off."""
+    is_grown: bool = False
+    """Whether it grows no more: that did it no good, or did not come off."""
     together: tuple[JobId, ...] = ()
     """Beside which jobs it was found to do better than by turns."""
     apart: tuple[JobId, ...] = ()

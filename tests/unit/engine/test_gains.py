@@ -39,7 +39,7 @@ def test_a_growth_that_gains_is_kept_and_compared_once() -> None:
     world.wait(10 * MINUTE)
     world.tells(job, FIRST)
     assert [(g.rate, g.before, g.kept) for g in gains(world)] == [(7_000, 2_000, True)]
-    assert (world.size(job), world.job(job).bad_moves) == (8, 0)
+    assert (world.size(job), world.job(job).bad_growths) == (8, 0)
 
 
 def test_a_growth_that_makes_a_job_slower_is_undone_and_not_tried_again() -> None:
@@ -83,7 +83,7 @@ def test_what_others_took_meanwhile_is_not_compared() -> None:
     assert (world.size(job), gains(world)) == (1, [])
 
 
-def test_a_job_that_fails_twice_where_it_went_is_moved_no_more() -> None:
+def test_a_job_that_fails_twice_when_it_has_grown_grows_no_more_and_may_move() -> None:
     world = Growth()
     job, other = beside(world)
     world.leaves(other)
@@ -93,7 +93,7 @@ def test_a_job_that_fails_twice_where_it_went_is_moved_no_more() -> None:
         assert world.grows(job), turn
         world.restarts(job)
         world.ends(job, 1)
-        assert world.job(job).bad_moves == turn + 1
+        assert world.job(job).bad_growths == turn + 1
         filler = world.started(a_job().gpus(6))
         world.wait(MINUTE)
         world.cycle()
@@ -104,6 +104,9 @@ def test_a_job_that_fails_twice_where_it_went_is_moved_no_more() -> None:
     world.tells(job, 2 * FIRST)
     world.later(10 * GROW)
     assert not world.grows(job)
+    gauge = world.state.cluster.gangs[job].gauge
+    assert gauge is not None
+    assert (gauge.is_grown, gauge.stays) == (True, False)
 
 
 def test_a_reading_is_noted_when_it_says_something_new() -> None:
@@ -147,4 +150,4 @@ def test_a_job_that_is_slower_where_it_was_moved_is_not_moved_again() -> None:
     assert [(g.rate, g.before, g.kept) for g in gains(world)] == [(700, 1_000, False)]
     gauge = world.state.cluster.gangs[job].gauge
     assert gauge is not None
-    assert gauge.stays
+    assert (gauge.stays, gauge.is_grown) == (True, False)

@@ -209,7 +209,7 @@ class Growing:
             gauge = gang.gauge
             if (
                 gauge is not None
-                and not gauge.stays
+                and not gauge.is_grown
                 and len(gang.slots) < gauge.most
                 and gauge.pace is not None
                 and gauge.pace.tasks == len(gang.slots)
