@@ -120,6 +120,11 @@ def trained(*callbacks):
 assert trained(KerasProgress(offload=True)) == trained(Pauses())
 assert Pauses.pauses == 6, Pauses.pauses
 """
+KERAS_REFUSED = """
+from allotment.loops.keras import KerasProgress
+KerasProgress()
+KerasProgress(offload=True)
+"""
 LOOPS = [
     ("keras", KERAS, "val_loss", [6, 18]),
     ("keras", KERAS, "loss", [6, 15]),
@@ -182,3 +187,16 @@ def test_a_keras_model_on_jax_moves_to_the_host_and_trains_on_bit_by_bit() -> No
     argv = [PYTHON, "-W", "ignore", "-c", KERAS_OFFLOADED]
     done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.may_skip("Keras and JAX are large, and in no lock of ours")
+def test_keras_on_another_backend_refuses_to_offload_and_says_what_else_there_is() -> None:
+    if not has("keras", "jax"):
+        pytest.skip("keras with jax is not installed here: scripts/loops")
+    env = {**os.environ, "PYTHONPATH": str(SRC), "KERAS_BACKEND": "numpy"}
+    argv = [PYTHON, "-W", "ignore", "-c", KERAS_REFUSED]
+    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "line 4, in <module>" in done.stderr
+    assert "ValueError: Keras gives device memory back on JAX alone" in done.stderr
+    assert "checkpoint: {driver: true}" in done.stderr

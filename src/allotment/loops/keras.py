@@ -20,7 +20,8 @@ class KerasProgress(keras.callbacks.Callback):
         if offload and keras.backend.backend() != "jax":
             raise ValueError(
                 "Keras gives device memory back on JAX alone: set KERAS_BACKEND=jax in `env`, "
-                "or take `offload` out; the job is then frozen with its memory"
+                "or take `offload` out. The job is then frozen with its memory, which the "
+                "driver may take with `checkpoint: {driver: true}`"
             )
         self._offloads = offload
         self._step = 0
