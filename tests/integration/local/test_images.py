@@ -13,6 +13,7 @@ import pytest
 from tests.support.cluster import gone, until
 from tests.support.registry import (
     USERS,
+    Job,
     Registry,
     WithUsers,
     a_file,
@@ -169,6 +170,25 @@ def test_what_it_writes_into_the_image_counts_as_its_disk(
 
 def left(service: WithUsers) -> list[str]:
     return [path.name for path in (service.state / "scratch").iterdir()]
+
+
+def test_a_start_writes_nothing_into_the_image_on_the_disk(
+    service: WithUsers, registry: Registry
+) -> None:
+    registry.push("plain", [busybox()])
+    files = "/ /bin/busybox /etc/passwd /etc/hosts /etc/system"
+    command = f"cat /proc/mounts; stat -c 'on %d' {files}; {UNTIL_TOLD}; echo x > /etc/new"
+    job = service.submitted(f"{registry.host}/plain:1", command)
+    service.wait_for(job, "running")
+    key = next(service.state.glob(f"scratch/{job}.*.image"))
+    until(lambda: "on " in Job(service, job).output, "the task to look")
+    assert not list((key / "upper").iterdir())
+    (key.with_suffix("") / "go").touch()
+    service.wait_for(job, "succeeded")
+    told = Job(service, job).output
+    assert len({line for line in told.splitlines() if line.startswith("on ")}) == 1
+    root = next(line for line in told.splitlines() if line.split()[1:3] == ["/", "overlay"])
+    assert "volatile" in root  # or the end of each task would write out the whole disk
 
 
 def test_the_store_shares_layers_and_forgets_what_nobody_uses(

@@ -116,14 +116,14 @@ def test_a_password_is_for_the_registry_that_asks(server: Server) -> None:
 ])  # fmt: skip
 def test_a_registry_elsewhere_leads_neither_here_nor_past_tls(url: str) -> None:
     with pytest.raises(ImageTrouble) as found:
-        _followed(url, parse("h.org/a"))
+        _followed(url, "h.org", is_near=False)
     assert found.value.kind is Kind.BROKEN
 
 
 def test_a_registry_leads_to_where_it_may() -> None:
-    assert _followed("https://c.org/x?y", parse("h.org/a")) == "https://c.org/x?y"
-    near = parse("127.0.0.1:5000/a")
-    assert _followed("http://localhost:80/x", near) == "http://127.0.0.1:80/x"
+    assert _followed("https://c.org/x?y", "h.org", is_near=False) == "https://c.org/x?y"
+    near = _followed("http://localhost:80/x", "127.0.0.1:5000", is_near=True)
+    assert near == "http://127.0.0.1:80/x"
 
 
 def test_localhost_is_one_address() -> None:

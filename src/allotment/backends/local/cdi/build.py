@@ -99,8 +99,10 @@ def _enter(wish: dict[str, Any]) -> tuple[list[_Driver], int]:
     ldconfig = os.open(wish["ldconfig"], os.O_RDONLY) if wish["ldconfig"] else -1
     layers, folder = os.open(wish["store"], _LOOK), os.open(wish["folder"], _LOOK)
     take_no_more_code()
-    image_root.mount_layers(wish["layers"], layers, folder)
-    image_root.go_to_root(f"/proc/self/fd/{folder}/root")
+    os.mkdir("root", 0o755, dir_fd=folder)
+    place = f"/proc/self/fd/{folder}"
+    image_root.mount_layers(wish["layers"], layers, place, f"{place}/root")
+    image_root.go_to_root(f"{place}/root")
     os.close(layers)
     os.close(folder)
     return drivers, ldconfig

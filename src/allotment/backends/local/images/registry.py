@@ -5,6 +5,7 @@ to nowhere without TLS, this machine apart, to which no registry elsewhere may l
 answer has a bound, and a least pace.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -34,8 +35,8 @@ _PIECE: Final = 1 << 16
 class _Redirects(urllib.request.HTTPRedirectHandler):
     max_redirections = 3
 
-    def __init__(self, reference: Reference) -> None:
-        self._reference = reference
+    def __init__(self, registry: str, *, is_near: bool) -> None:
+        self._registry, self._is_near = registry, is_near
 
     def http_error_302(
         self,
@@ -63,13 +64,12 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
         newurl: str,
     ) -> urllib.request.Request | None:
         fp.close()  # Else it is read to its end, which may be far.
-        url = _followed(newurl, self._reference)
+        url = _followed(newurl, self._registry, is_near=self._is_near)
         return super().redirect_request(req, fp, code, msg, headers, url)
 
 
-def _followed(url: str, reference: Reference) -> str:
+def _followed(url: str, registry: str, *, is_near: bool) -> str:
     """Return where a registry leads to, if it may. Raises ImageTrouble."""
-    registry = reference.registry
     try:
         parts = urllib.parse.urlsplit(url)
         host = parts.hostname or ""
@@ -79,13 +79,22 @@ def _followed(url: str, reference: Reference) -> str:
         ) from error
     where = f"{parts.scheme}://{host}"[:_SHOWN]
     is_here = is_loopback(host)
-    if is_here and not reference.is_near:
+    if is_here and not is_near:
         raise ImageTrouble(
             Kind.BROKEN, f"{registry} leads to {where}, which is this machine itself."
         )
     if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
         raise ImageTrouble(Kind.BROKEN, f"{registry} leads to {where}, which is without TLS.")
     return urllib.parse.urlunsplit(parts._replace(netloc=pinned(parts.netloc)))
+
+
+@functools.lru_cache(maxsize=100)
+def _opener(registry: str, *, is_near: bool) -> urllib.request.OpenerDirector:
+    """Return what opens addresses of a registry: each submission asks, and it takes a while."""
+    # Proxies are for what is far.
+    handlers = [urllib.request.ProxyHandler({})] if is_near else []
+    follow = _Redirects(registry, is_near=is_near)
+    return urllib.request.build_opener(follow, OverPlain, OverTls, *handlers)
 
 
 class Registry:
@@ -96,10 +105,7 @@ class Registry:
         self._basic = basic
         self._answer = ""
         """What is said in answer to a demand to log in; '' before the first."""
-        # Proxies are for what is far.
-        handlers = [urllib.request.ProxyHandler({})] if reference.is_near else []
-        follow = _Redirects(reference)
-        self._opener = urllib.request.build_opener(follow, OverPlain, OverTls, *handlers)
+        self._opener = _opener(reference.registry, is_near=reference.is_near)
 
     def digest(self) -> str:
         """Ask for the digest of what its name means now: so this user may have it.
@@ -209,7 +215,9 @@ class Registry:
             )
         fields.pop("error", None)
         fields["scope"] = f"repository:{self.reference.repository}:pull"
-        url = f"{_followed(realm, self.reference)}?{urllib.parse.urlencode(fields)}"
+        own = self.reference
+        realm = _followed(realm, own.registry, is_near=own.is_near)
+        url = f"{realm}?{urllib.parse.urlencode(fields)}"
         try:
             token = self._token(url)
         except urllib.error.HTTPError as error:

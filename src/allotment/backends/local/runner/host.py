@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from allotment.backends.local.runner import hierarchy, libc, mounts, procfs, scratch
+from allotment.backends.local.runner import hierarchy, image_root, libc, mounts, procfs, scratch
 from allotment.rights.removing import remove
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -141,7 +141,7 @@ def _try_overlay(state_dir: str) -> None:
         libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
         os.chdir(folder)  # A path may have a comma or a colon in it.
         flags = libc.MS_NOSUID | libc.MS_NODEV
-        options = "lowerdir=lower,upperdir=upper,workdir=work"
+        options = f"lowerdir=lower,upperdir=upper,workdir=work{image_root.OF_TASKS}"
         try:
             libc.mount("overlay", "root", "overlay", flags, options)
             with open("root/written", "w", encoding="utf-8"):

@@ -4,15 +4,20 @@ Everything is made in the task's own mount namespace, so it goes with the last o
 however they end. Layers are shared and only read; what the task writes lies in a folder beside
 its scratch folder, which root alone enters and which counts as scratch space.
 
-First the image becomes the root, then all else is done by plain names in it: a link that an
-image has leads to another place of the same image, whatever it says. Whoever builds it must
-have all modules that it will want: what Python would find from then on is the image's.
+First the image is the root, and what it lacks is made in memory: mount points, who the user
+is, what the host knows of names. Then that is one layer more, and the task's root lies above
+it. So a start makes a handful of folders on the disk, whatever the image has. In both, all is
+done by plain names: a link that an image has leads to another place of the same image,
+whatever it says. Whoever builds it must have all modules that it will want: what Python would
+find from then on is the image's.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
 import stat
+from collections.abc import Generator
 from typing import Final
 
 from allotment.backends.local.runner import datasets, libc, mounts
@@ -22,6 +27,12 @@ from allotment.rights import paths
 
 LAYERS: Final = "images/layers"
 """Below the state folder. Options of a mount have one page, so layers are named from there."""
+_STAGE: Final = "/dev"
+"""A folder that is always there and is root's alone."""
+_STAGES_OPTIONS: Final = "mode=0755,size=16m"
+OF_TASKS: Final = ",volatile,xino=on"
+"""What a task writes ends with it: without the first, its end would write the whole disk out.
+The second has all of an image's files on one device, as programs expect."""
 _FROM_HOST: Final = ("resolv.conf", "hosts", "localtime")
 _MOST_BYTES: Final = 1 << 20
 _MOST_SHOWN: Final = 200
@@ -79,17 +90,24 @@ def build(
     host = {name: _read(f"/etc/{name}") for name in _FROM_HOST}
     layers = _again_here(f"{view.hidden}/{LAYERS}", os.open(LAYERS, _LOOK, dir_fd=home))
     folder = _again_here(*written_to)
-    mount_layers(image["layers"], layers, folder)
-    go_to_root(f"/proc/self/fd/{folder}/root")
+    libc.mount("tmpfs", _STAGE, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, _STAGES_OPTIONS)
+    root = f"{_STAGE}/root"
+    os.mkdir(root, 0o755)
+    mount_layers(image["layers"], layers, _STAGE, root)
+    with _root_at(root):
+        _write_etc(host, image)
+        _make_folders(image, cwd)
+        _make_targets(places)
+        for mount in view.mounts:
+            _make_folder(mount.at)
+        for name in ("proc", "sys", "dev"):
+            make_plain_folder(f"/{name}")
+    libc.unmount(root)
+    names = [f"{_STAGE}/upper", *image["layers"]]
+    mount_layers(names, layers, f"/proc/self/fd/{folder}", root, OF_TASKS)
+    go_to_root(root)
     os.close(layers)
     os.close(folder)
-    _write_etc(host, image)
-    _make_folders(image, cwd)
-    _make_targets(places)
-    for mount in view.mounts:
-        _make_folder(mount.at)
-    for name in ("proc", "sys", "dev"):
-        make_plain_folder(f"/{name}")
     libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     attach(system_tree, "/sys", is_systems=True)
     for at, tree in drivers:
@@ -155,20 +173,39 @@ def _again_here(path: str, folder: int) -> int:
     return found
 
 
-def mount_layers(names: list[str], layers: int, folder: int) -> None:
-    """Mount the layers, topmost first, under what is written. Raises OSError."""
-    for name in ("upper", "work", "root"):
-        os.mkdir(name, 0o755, dir_fd=folder)
-    at = f"/proc/self/fd/{folder}"
-    options = f"lowerdir={':'.join(names)},upperdir={at}/upper,workdir={at}/work"
+def mount_layers(
+    names: list[str], layers: int, written: str, root: str, more: str = ""
+) -> None:
+    """Mount the layers, topmost first, under what is written, in a folder that is given.
+
+    Raises OSError.
+    """
+    for name in ("upper", "work"):
+        os.mkdir(f"{written}/{name}", 0o755)
+    ours = f"upperdir={written}/upper,workdir={written}/work"
+    options = f"lowerdir={':'.join(names)},{ours}{more}"
     os.fchdir(layers)
     try:
         flags = libc.MS_NOSUID | libc.MS_NODEV
-        libc.mount("overlay", f"{at}/root", "overlay", flags, options)
+        libc.mount("overlay", root, "overlay", flags, options)
     except OSError as error:
         why = os.strerror(error.errno or 0)
         text = f"the layers of the image cannot be mounted (overlay): {why}"
         raise OSError(error.errno, text) from error
+
+
+@contextlib.contextmanager
+def _root_at(path: str) -> Generator[None]:
+    """Have a folder as the root for a while."""
+    before = os.open("/", _LOOK)
+    os.chroot(path)
+    os.chdir("/")
+    try:
+        yield
+    finally:
+        os.fchdir(before)
+        os.chroot(".")
+        os.close(before)
 
 
 def go_to_root(path: str) -> None:
