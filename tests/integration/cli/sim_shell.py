@@ -1,15 +1,15 @@
 """Runs the installed `allot sim` in a process of its own, in a folder of its own."""
 
+import contextlib
 import os
 import select
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
-from typing import NamedTuple
 
+from tests.integration.cli.invoke import Ran, allot
 from tests.support.patience import PATIENCE_S
 
 ALLOT = Path(sys.executable).with_name("allot")
@@ -41,14 +41,6 @@ RECIPE = replace(RECIPES["fifo"], ordering=ordering)
 """Says that it runs, by its process; then stays there for good, or plays on."""
 
 
-class Done(NamedTuple):
-    """What a process left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
 class Folder:
     """A folder with a trace in it; `allot sim` is run there."""
 
@@ -70,20 +62,25 @@ class Folder:
         """Return what a shell would be told."""
         return [str(ALLOT), "sim", *words]
 
-    def sim(self, *words: str, timeout_s: float = 120) -> Done:
-        """Run `allot sim` with these words."""
+    def sim(self, *words: str) -> Ran:
+        """Run `allot sim` with these words, in this process."""
+        with contextlib.chdir(self.path):
+            return allot("sim", *words)
+
+    def sim_alone(self, *words: str) -> Ran:
+        """Run it in a process of its own."""
         done = run(
             self.command(*words),
             cwd=self.path,
             stdin=DEVNULL,
             capture_output=True,
             text=True,
-            timeout=timeout_s,
+            timeout=PATIENCE_S,
             check=False,
         )
-        return Done(done.returncode, done.stdout, done.stderr)
+        return Ran(done.returncode, done.stdout, done.stderr)
 
-    @contextmanager
+    @contextlib.contextmanager
     def started(self, *words: str, stderr: int = PIPE) -> Generator["Popen[str]"]:
         """Start it as a shell would: in a group of its own, which a Ctrl-C goes to."""
         with Popen(
@@ -112,7 +109,7 @@ class Folder:
         return told
 
 
-@contextmanager
+@contextlib.contextmanager
 def told_by(pipe: Path) -> Generator[int]:
     """Wait until a process says that it runs; give the end of its pipe, to be read."""
     end = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

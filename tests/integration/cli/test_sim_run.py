@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_json_has_every_number(folder: Folder) -> None:
-    done = folder.sim(*ON_TWO, "--seed", "7", "--set", "start=90s", "--json")
+    done = folder.sim_alone(*ON_TWO, "--seed", "7", "--set", "start=90s", "--json")
     assert (done.code, done.err) == (0, "")
     told = json.loads(done.out)
     assert set(told) >= KEYS
@@ -360,7 +360,7 @@ def test_a_pipe_is_written_to_and_stays(folder: Folder) -> None:
 
 
 def test_jobs_to_the_standard_output(folder: Folder) -> None:
-    done = folder.sim(*ON_TWO, "--jobs-out", "/dev/stdout")
+    done = folder.sim_alone(*ON_TWO, "--jobs-out", "/dev/stdout")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0].startswith(",".join(COLUMNS))
