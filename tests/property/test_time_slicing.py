@@ -70,7 +70,8 @@ class Sliced:
                 self.gave_way.append((record.event.job, record.event.wanted_by))
             if isinstance(record.event, e.AttemptEvent):
                 self.at[type(record.event), record.event.job] += 1
-        audit(state)
+        if records:
+            audit(state)
         assert self.simulation.engine.refusals == 0
         assert sum(self.at.values()) < MOST, "it does not come to rest"
         for job in state.jobs:

@@ -146,13 +146,14 @@ def _of_promises(space: Space, holdings: list[Holding]) -> Iterator[str]:
             bound = sum(1 for cell in holding.bound if cell[0] == level)
             if holding.pinned is None and holding.guaranteed.get(level, 0) != cells + bound:
                 yield f"{cells} unbound and {bound} bound cells of level {level} do not add up"
-    if _unheld(space) != space.whole:
-        yield f"{space.whole} cells are free, by level, not {_unheld(space)}"
+    unheld = _unheld(space)
+    if unheld != space.whole:
+        yield f"{space.whole} cells are free, by level, not {unheld}"
     if guaranteed != space.unbound:
         yield f"guaranteed {space.unbound} should be {guaranteed}"
     if any(cells < 0 for cells in guaranteed):
         return  # A share was cut: it is made up for as gangs end.
-    if not can_be_dealt(space.chain, _unheld(space), guaranteed):
+    if not can_be_dealt(space.chain, unheld, guaranteed):
         yield f"shares are not safe: {guaranteed} cells are guaranteed"
 
 

@@ -236,7 +236,8 @@ class Watched:
     def _look(self, records: Sequence[e.Record]) -> None:
         self.log += records
         assert self.most is None or len(self.log) <= self.most, "it goes round for ever"
-        audit(self.simulation.engine.state)
+        if records:
+            audit(self.simulation.engine.state)
         assert self.simulation.engine.refusals == 0
 
     def _read(self, places: Iterator[int]) -> None:
