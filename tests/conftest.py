@@ -20,7 +20,7 @@ SHARED = ROOT.parent / "shared"
 MAY_SKIP_IN_CI = ("needs_root", "needs_gpu", "needs_shared", "may_skip")
 
 # No deadline: a shared machine may stall any example. In CI the same examples every time.
-EXAMPLES = int(os.environ.get("ALLOT_HISTORIES", "50"))
+EXAMPLES = int(os.environ.get("ALLOT_HISTORIES", "30"))
 settings.register_profile("local", deadline=None, max_examples=EXAMPLES)
 settings.register_profile(
     "ci", deadline=None, derandomize=True, print_blob=True, max_examples=EXAMPLES

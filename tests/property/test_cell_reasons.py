@@ -226,7 +226,7 @@ def _without_own(world: World, job: JobId) -> None:
 
 
 CellReasons.TestCase.settings = settings(
-    max_examples=int(os.environ.get("ALLOT_HISTORIES", "60")),
+    max_examples=int(os.environ.get("ALLOT_HISTORIES", "40")),
     stateful_step_count=25,
     deadline=None,
 )

@@ -45,7 +45,7 @@ _add_rules()
 
 TestCellsHistories = CellsHistories.TestCase
 TestCellsHistories.settings = settings(
-    max_examples=int(os.environ.get("ALLOT_HISTORIES", "100")),
+    max_examples=int(os.environ.get("ALLOT_HISTORIES", "60")),
     stateful_step_count=40,
     deadline=None,
 )

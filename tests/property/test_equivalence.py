@@ -163,7 +163,7 @@ def gpus_alone(count: int) -> Resources:
 
 TestTwins = Twins.TestCase
 TestTwins.settings = settings(
-    max_examples=int(os.environ.get("ALLOT_EXAMPLES", "60")),
+    max_examples=int(os.environ.get("ALLOT_HISTORIES", "60")),
     stateful_step_count=40,
     deadline=None,
 )

@@ -38,7 +38,7 @@ class Watched(QueuePass):
         return gate
 
 
-@pytest.mark.parametrize("seed", [*range(60), *range(400, 440)])
+@pytest.mark.parametrize("seed", [*range(30), *range(400, 420)])
 def test_why_names_the_gate_at_which_the_pass_stops_a_job(seed: int) -> None:
     history = History(seed)
     for _ in range(STEPS):
@@ -57,7 +57,7 @@ def test_why_names_the_gate_at_which_the_pass_stops_a_job(seed: int) -> None:
             assert (job, gate) == (job, told) or behind
 
 
-@pytest.mark.parametrize("seed", [*range(60, 90), *range(440, 460)])
+@pytest.mark.parametrize("seed", [*range(60, 75), *range(440, 450)])
 def test_to_ask_sets_no_timer_and_closes_no_node(seed: int) -> None:
     history = History(seed)
     for _ in range(STEPS):

@@ -155,7 +155,7 @@ class WithImages(Histories):
 
 
 SETTINGS = settings(
-    max_examples=int(os.environ.get("ALLOT_HISTORIES", "100")),
+    max_examples=int(os.environ.get("ALLOT_HISTORIES", "50")),
     stateful_step_count=40,
     deadline=None,
 )

@@ -44,7 +44,7 @@ HOW = {
 }
 
 
-@settings(max_examples=int(os.environ.get("ALLOT_HISTORIES", "100")), deadline=None)
+@settings(max_examples=int(os.environ.get("ALLOT_HISTORIES", "60")), deadline=None)
 @given(jobs=JOBS, **HOW)
 def test_preemption_comes_to_rest_and_only_climbs(
     jobs: list[tuple[str, int, int, str, bool]],

@@ -143,6 +143,6 @@ def _settings(examples: int) -> settings:
 
 
 TestWithReservations = WithReservations.TestCase
-TestWithReservations.settings = _settings(100)
+TestWithReservations.settings = _settings(60)
 TestWithReservationsCells = WithReservationsCells.TestCase
-TestWithReservationsCells.settings = _settings(100)
+TestWithReservationsCells.settings = _settings(60)

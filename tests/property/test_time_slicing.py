@@ -270,7 +270,7 @@ def test_gangs_of_one_size_have_the_same_share_within_a_slice(count: int, device
 def test_no_gang_waits_for_longer_than_a_slice_of_each_before_it(
     sizes: list[int], order: Literal["strict", "skip"]
 ) -> None:
-    jobs = [a_gang(n, 0, size, 1800) for n, size in enumerate(sizes)]
+    jobs = [a_gang(n, 0, size, 600) for n, size in enumerate(sizes)]
     settings = Settings(round_ms=ROUND, order=order)
     run = Sliced(jobs, "1x4", "round_robin", settings)
     assert run.happened[e.JobSucceeded] == len(jobs)
