@@ -74,8 +74,6 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
-        default_response_class=openapi.Returns,
-        generate_unique_id_function=lambda route: route.name,
     )
     fair_use = FairUse(lambda: service.state.config.limits.per_user)
     for kind, handler in handlers(stats.refused).items():
@@ -91,8 +89,8 @@ def create_app(service: Service, stop: Callable[[], None], stats: HttpStats) -> 
     app.add_route("/v1/code:send", send_code, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
     send_data = SendData(service)
     app.add_route(SendData.path, send_data, ["POST"], include_in_schema=False)  # type: ignore[arg-type]
-    for router in ROUTERS:
-        app.include_router(router)
+    for router in ROUTERS:  # To include them would make each route again, at the first request.
+        app.router.routes.extend(router.routes)
     return app
 
 

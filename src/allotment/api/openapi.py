@@ -49,6 +49,15 @@ class Returns(Response):
     media_type = None
 
 
+def a_router(*tags: str) -> APIRouter:
+    """Return a router for routes that the application takes as they are."""
+    return APIRouter(
+        tags=[*tags],
+        default_response_class=Returns,
+        generate_unique_id_function=lambda route: route.name,
+    )
+
+
 class Described(Schema):
     """The place for the schema of a shape: empty until somebody asks for the description.
 

@@ -2,12 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done, Drain
 from allotment.api.streams import at_length
@@ -18,7 +18,7 @@ from allotment.service.pools_view import MoreNodes
 from allotment.service.queue_view import TenantQueues
 from allotment.service.views import NodeView, TenantView
 
-router = APIRouter(tags=["cluster"])
+router = a_router("cluster")
 
 
 @router.get("/v1/nodes", responses=returns(list[NodeView]), name="nodes")

@@ -2,17 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_body
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.service.code.view import CodeNote, CodeRoom, CodeView, CodeWanted
 from allotment.service.content.manifest import Manifest
 
-router = APIRouter(tags=["code"])
+router = a_router("code")
 
 Also = Annotated[list[str] | None, Query(max_length=4, description="Digests of files besides.")]
 MOST_LIST = 16 << 20

@@ -1,11 +1,10 @@
 """The configuration: which is in force, what another would change, putting it in force."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import NewConfig
 from allotment.model.ids import Actor
@@ -13,7 +12,7 @@ from allotment.model.quantity import MIB
 from allotment.service.access import may_administer
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 
-router = APIRouter(tags=["cluster"])
+router = a_router("cluster")
 
 MOST_TEXT = 2 * MIB
 """A configuration within a JSON string; its reader has a lower limit of its own."""

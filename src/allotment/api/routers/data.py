@@ -3,13 +3,13 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as, read_body
 from allotment.api.files import Contents, headers_of
-from allotment.api.openapi import body_of, returns, returns_as
+from allotment.api.openapi import a_router, body_of, returns, returns_as
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, TheService, reply
 from allotment.api.routers.sending import named_in
 from allotment.api.shapes import Done
@@ -29,7 +29,7 @@ from allotment.service.data.view import (
     GrantNote,
 )
 
-router = APIRouter(tags=["data"])
+router = a_router("data")
 
 BYTES = "application/octet-stream"
 MOST_LIST = 64 << 20

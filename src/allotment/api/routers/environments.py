@@ -1,16 +1,15 @@
 """Environments: which packages the machine keeps for jobs."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done
 from allotment.service.environments.view import EnvironmentNote, EnvironmentRow, EnvironmentWish
 
-router = APIRouter(tags=["environments"])
+router = a_router("environments")
 
 
 @router.get("/v1/environments", responses=returns(list[EnvironmentRow]), name="environments")

@@ -4,20 +4,20 @@ import asyncio
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_body
 from allotment.api.fair_use import FairUse
-from allotment.api.openapi import job_body, returns
+from allotment.api.openapi import a_router, job_body, returns
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.api.routers.submit import careful, query_of
 from allotment.api.streams import at_length, while_there
 from allotment.model.commands import SubmitJob
 from allotment.service.estimate_view import Accuracy, StartEstimate
 
-router = APIRouter(tags=["jobs"])
+router = a_router("jobs")
 
 Since = Annotated[int, Query(ge=0, lt=1 << 62, description="Given from then on.")]
 

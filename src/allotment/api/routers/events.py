@@ -5,11 +5,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.openapi import returns
+from allotment.api.openapi import a_router, returns
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.shapes import End
 from allotment.api.streams import HEARTBEAT, SSE, Stream, event
@@ -18,7 +18,7 @@ from allotment.service.event_feed import FeedEvent
 from allotment.service.service import Service
 from allotment.service.views import EventView
 
-router = APIRouter(tags=["events"])
+router = a_router("events")
 
 MOST_ITEMS = 2_000
 

@@ -2,17 +2,17 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done
 from allotment.service.image_view import ImageNote, ImageRow, ImageView
 
-router = APIRouter(tags=["images"])
+router = a_router("images")
 
 Name = Annotated[str, Query(description="`registry/name:tag`, or with a digest.")]
 

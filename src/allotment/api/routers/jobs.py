@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as
 from allotment.api.fair_use import FairUse
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, Job, TheService, reply
 from allotment.api.shapes import Changes, Note, Page
 from allotment.model import commands as c
@@ -22,7 +22,7 @@ from allotment.service.views import JobView, Submitted
 from allotment.service.wait_view import WaitHistory
 from allotment.wire.job import apply_set
 
-router = APIRouter(tags=["jobs"])
+router = a_router("jobs")
 
 MOST_ITEMS = 1000
 MOST_REFS = 100

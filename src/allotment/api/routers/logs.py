@@ -4,11 +4,11 @@ from collections.abc import AsyncGenerator
 from enum import StrEnum
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.openapi import returns_as
+from allotment.api.openapi import a_router, returns_as
 from allotment.api.render import ENCODER, Caller, Job, TheService
 from allotment.api.shapes import End
 from allotment.api.streams import HEARTBEAT, SSE, Stream, event
@@ -16,7 +16,7 @@ from allotment.api.task_output import STREAMS, Line, Wanted, follow_output, read
 from allotment.model.ids import Actor
 from allotment.service.service import Service
 
-router = APIRouter(tags=["jobs"])
+router = a_router("jobs")
 
 TEXT = "text/plain; charset=utf-8"
 TEXT_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

@@ -1,13 +1,12 @@
 """Models: what is registered in MLflow."""
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
-from allotment.api.openapi import returns
+from allotment.api.openapi import a_router, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.service.tracking.view import ModelRows
 
-router = APIRouter(tags=["models"])
+router = a_router("models")
 
 
 @router.get("/v1/models", responses=returns(ModelRows), name="models")

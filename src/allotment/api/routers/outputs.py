@@ -3,18 +3,18 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.files import Contents, headers_of
-from allotment.api.openapi import returns, returns_as
+from allotment.api.openapi import a_router, returns, returns_as
 from allotment.api.render import ENCODER, JSON, NO_STORE, Caller, Job, TheService
 from allotment.api.streams import Stream
 from allotment.model.errors import Code, Rejected
 from allotment.service.views import OutputPage
 
-router = APIRouter(tags=["jobs"])
+router = a_router("jobs")
 
 BYTES = "application/octet-stream"
 

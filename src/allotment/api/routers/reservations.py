@@ -1,17 +1,16 @@
 """Nodes that are set aside: maintenance, and reservations for some users."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from allotment.api.body import read_as
-from allotment.api.openapi import body_of, returns
+from allotment.api.openapi import a_router, body_of, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Done
 from allotment.model.commands import EndReservation
 from allotment.service.reservation_view import ReservationNote, ReservationView
 
-router = APIRouter(tags=["cluster"])
+router = a_router("cluster")
 
 
 @router.get("/v1/reservations", responses=returns(list[ReservationView]), name="reservations")

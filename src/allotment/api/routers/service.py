@@ -4,21 +4,20 @@ import asyncio
 from functools import partial
 from pathlib import Path
 
-from fastapi import APIRouter
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from allotment.api.body import read_as
 from allotment.api.metrics import CONTENT_TYPE, exposition
-from allotment.api.openapi import body_of, returns, returns_as
+from allotment.api.openapi import a_router, body_of, returns, returns_as
 from allotment.api.render import Caller, TheService, reply
 from allotment.api.shapes import Backup, Done
 from allotment.model.errors import Code, Rejected
 from allotment.service.access import may_administer
 from allotment.service.views import Health
 
-router = APIRouter(tags=["service"])
+router = a_router("service")
 
 WORD = returns_as("text/plain", {"type": "string"})
 NOT_READY = {503: {"description": "Not now.", "content": WORD[200]["content"]}}

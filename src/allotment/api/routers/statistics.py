@@ -3,11 +3,11 @@ deserves what now."""
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from allotment.api.openapi import returns
+from allotment.api.openapi import a_router, returns
 from allotment.api.render import TheService, reply
 from allotment.api.streams import at_length
 from allotment.service.fairness_view import FairnessReport
@@ -16,7 +16,7 @@ from allotment.service.objectives_view import ObjectivesReport
 from allotment.service.statistics_view import Statistics
 from allotment.service.usage_view import UsageReport
 
-router = APIRouter(tags=["cluster"])
+router = a_router("cluster")
 
 Since = Annotated[int, Query(ge=0, lt=1 << 62, description="The beginning of the stretch.")]
 Until = Annotated[

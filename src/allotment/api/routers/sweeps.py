@@ -1,13 +1,12 @@
 """Sweeps: trials of parameters. They are submitted as jobs with `sweep`."""
 
-from fastapi import APIRouter
 from starlette.responses import Response
 
-from allotment.api.openapi import returns
+from allotment.api.openapi import a_router, returns
 from allotment.api.render import Caller, TheService, reply
 from allotment.service.sweep_view import SweepRow, SweepView
 
-router = APIRouter(tags=["jobs"])
+router = a_router("jobs")
 
 
 @router.get("/v1/sweeps", responses=returns(list[SweepRow]), name="sweeps")

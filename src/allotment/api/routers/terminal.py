@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, WebSocket
+from fastapi import Query, WebSocket
 from starlette.types import Message
 
 from allotment.api.fair_use import FairUse
+from allotment.api.openapi import a_router
 from allotment.api.render import ENCODER, Caller, Job, TheService
 from allotment.api.shapes import Control, Exited, Greeting
 from allotment.api.terminal import Terminal
@@ -18,7 +19,7 @@ from allotment.model.errors import AllotmentError, Rejected
 from allotment.model.ids import Actor, JobId
 from allotment.service.service import Service
 
-router = APIRouter()
+router = a_router()
 
 GREETING_S = 10.0
 DRAIN_S = 0.5
