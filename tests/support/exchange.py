@@ -10,7 +10,7 @@ from pathlib import Path
 TRIES = 200
 """How often a test tries a race before it believes that it cannot be won."""
 
-FEW = int(os.environ.get("ALLOT_TRIES", "40"))
+FEW = int(os.environ.get("ALLOT_TRIES", "20"))
 """The same where the fault shows in the first tries, or each try runs a task: `make nightly`
 makes 200 of these too."""
 

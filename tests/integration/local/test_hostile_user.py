@@ -97,7 +97,7 @@ def test_no_process_of_ours_is_ever_its_users(
             for task in tasks:
                 until(task.status, "a first word: it runs, is over, or is slow to start")
             supervisors |= {status["supervisor_pid"] for status in ended_by_order(tasks)}
-    assert len(supervisors) >= tries - AT_ONCE
+    assert len(supervisors) >= tries // 2
     assert found["stopped"], "the attacker was too slow to try anything"
     check_safe(found, supervisors)
     assert groups_of(runner.state) == []
