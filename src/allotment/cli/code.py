@@ -12,8 +12,6 @@ from allotment.cli.words import count, harmless
 from allotment.client import Client
 from allotment.model.quantity import show_bytes
 
-HELP = {"help_option_names": ["--help", "-h"]}
-
 code = typer.Typer(
     help="Code that jobs take along: what a folder would give, what a job took.",
     rich_markup_mode=None,
@@ -21,7 +19,7 @@ code = typer.Typer(
 )
 
 
-@code.command(context_settings=HELP)
+@code.command()
 def ls(
     folder: Annotated[Path, typer.Argument(metavar="DIR")] = Path(),
     as_json: AsJson = False,
@@ -40,7 +38,7 @@ def ls(
     talk(f"{count(len(sizes), 'file')}, {show_bytes(sum(size for size, _ in sizes))}")
 
 
-@code.command(context_settings=HELP)
+@code.command()
 def show(job: Job, state: State = "", as_json: AsJson = False) -> None:
     """Show what code a job took along: from where, which commit, which files."""
     with Client(state=state) as client:
@@ -60,7 +58,7 @@ def show(job: Job, state: State = "", as_json: AsJson = False) -> None:
         say(f"{show_bytes(file.size):>10}  {harmless(file.path)}{leads}")
 
 
-@code.command(context_settings=HELP)
+@code.command()
 def diff(job: Job, state: State = "", as_json: AsJson = False) -> None:
     """Print what was not committed when a job took its code along."""
     with Client(state=state) as client:

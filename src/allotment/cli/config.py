@@ -17,8 +17,6 @@ from allotment.cli.config_words import say_what_is_in
 from allotment.cli.options import AsJson
 from allotment.cli.output import at_line, say_json, warn
 
-HELP = {"help_option_names": ["--help", "-h"]}
-
 config = typer.Typer(
     help="The cluster's configuration: check a file, make one, plan a change, apply it.",
     rich_markup_mode=None,
@@ -26,14 +24,7 @@ config = typer.Typer(
 )
 
 
-@config.callback()
-def _group() -> None:
-    pass
-
-
-@config.command(
-    context_settings=HELP, epilog="\b\nExamples:\n  allot config check cluster.yaml"
-)
+@config.command(epilog="\b\nExamples:\n  allot config check cluster.yaml")
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE")], as_json: AsJson = False
 ) -> None:
@@ -53,15 +44,10 @@ def check(
     say_what_is_in(found, str(file))
 
 
-config.command(context_settings=HELP, epilog="\b\nExamples:\n  allot config plan cluster.yaml")(
-    plan
-)
+config.command(epilog="\b\nExamples:\n  allot config plan cluster.yaml")(plan)
 config.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n  allot config plan cluster.yaml && allot config apply cluster.yaml",
 )(apply)
-config.command(
-    context_settings=HELP, epilog="\b\nExamples:\n  allot config show > cluster.yaml"
-)(show)
-config.command("import", context_settings=HELP, epilog=IMPORT_EXAMPLES)(import_)
-config.command(context_settings=HELP, epilog=DISCOVER_EXAMPLES)(discover)
+config.command(epilog="\b\nExamples:\n  allot config show > cluster.yaml")(show)
+config.command("import", epilog=IMPORT_EXAMPLES)(import_)
+config.command(epilog=DISCOVER_EXAMPLES)(discover)

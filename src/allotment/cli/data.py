@@ -19,7 +19,6 @@ from allotment.model.datasets import DataKind
 from allotment.model.quantity import show_bytes
 from allotment.service.data.view import DataVersionView, DataView
 
-HELP = {"help_option_names": ["--help", "-h"]}
 COLUMNS = (
     Column("DATASET", flexible=True),
     Column("KIND"),
@@ -46,7 +45,6 @@ data = typer.Typer(
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot data create imagenet\n"
     "  allot data create scratch --folder /srv/nfs/scratch --tenant vision\n"
@@ -123,7 +121,6 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot data put imagenet ./imagenet\n"
     "  allot data put weights model.safetensors",
@@ -154,7 +151,6 @@ def put(
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n  allot data get weights@2 ./weights",
 )
 def get(
@@ -174,7 +170,6 @@ def get(
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n  allot data ls\n  allot data ls imagenet@3",
 )
 def ls(
@@ -217,7 +212,7 @@ def _row(one: DataView) -> tuple[str, ...]:
     )
 
 
-@data.command(context_settings=HELP)
+@data.command()
 def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
     """Show a dataset: its versions, and to its owner who may use it."""
     with Client(state=state) as client:
@@ -255,7 +250,6 @@ def _of_job(version: DataVersionView) -> str:
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot data grant imagenet tenant:speech\n"
     "  allot data grant imagenet user:ann --write",
@@ -280,7 +274,6 @@ def grant(
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot data login\n"
     "  allot data login --profile lab --key-id AKIAEXAMPLE",
@@ -315,7 +308,6 @@ def login(
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n  allot data revoke imagenet tenant:speech",
 )
 def revoke(name: Name, who: Who, state: State = "", as_json: AsJson = False) -> None:
@@ -337,7 +329,6 @@ def _who(text: str) -> tuple[str, str]:
 
 
 @data.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n  allot data rm imagenet@1\n  allot data rm imagenet",
 )
 def rm(name: Name, state: State = "", as_json: AsJson = False) -> None:

@@ -17,7 +17,6 @@ from allotment.client.step import Step
 from allotment.model.quantity import show_bytes
 from allotment.service.environments.view import EnvironmentRow
 
-HELP = {"help_option_names": ["--help", "-h"]}
 COLUMNS = (
     Column("KEY"),
     Column("PYTHON"),
@@ -35,7 +34,7 @@ env = typer.Typer(
 )
 
 
-@env.command(context_settings=HELP)
+@env.command()
 def ls(state: State = "", as_json: AsJson = False) -> None:
     """List the environments that your jobs asked for, or all for the administrator."""
     with Client(state=state) as client:
@@ -63,7 +62,7 @@ def _python(one: EnvironmentRow) -> str:
     return f"{one.python} ({one.platform})" if one.platform else one.python
 
 
-@env.command(context_settings=HELP)
+@env.command()
 def build(
     file: Annotated[
         Path,
@@ -99,7 +98,7 @@ def _step(found: EnvironmentRow, began: float) -> Step:
     return Step(f"building {found.key}", more=more)
 
 
-@env.command(context_settings=HELP)
+@env.command()
 def show(key: Key, state: State = "", as_json: AsJson = False) -> None:
     """Show the packages of an environment."""
     with Client(state=state) as client:
@@ -116,7 +115,7 @@ def show(key: Key, state: State = "", as_json: AsJson = False) -> None:
         say(f"  {package}")
 
 
-@env.command(context_settings=HELP)
+@env.command()
 def rm(key: Key, state: State = "", as_json: AsJson = False) -> None:
     """Remove an environment that no job needs. For the administrator."""
     with Client(state=state) as client:

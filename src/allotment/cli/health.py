@@ -13,7 +13,6 @@ from allotment.client import Client
 from allotment.model.quantity import show_millis
 from allotment.service.hardware_view import HardwareView, HealthNote
 
-HELP = {"help_option_names": ["--help", "-h"]}
 COLUMNS = (
     Column("HARDWARE"),
     Column("HEALTH"),
@@ -98,7 +97,6 @@ def name_of(one: HardwareView) -> str:
 
 
 @health.command(
-    context_settings=HELP,
     epilog='\b\nExamples:\n  allot health bad n3 --because "new power supply"\n'
     '  allot health bad n3:5 --because "ECC errors"',
 )
@@ -114,7 +112,7 @@ def bad(
     _note(HealthNote(where, ok=False, because=because), state, as_json=as_json)
 
 
-@health.command(context_settings=HELP, epilog="\b\nExamples:\n  allot health ok n3:5")
+@health.command(epilog="\b\nExamples:\n  allot health ok n3:5")
 def ok(where: Where, state: State = "", as_json: AsJson = False) -> None:
     """Let hardware take work again, and delete the reports about it.
 

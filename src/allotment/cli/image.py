@@ -18,7 +18,6 @@ from allotment.client.step import Step
 from allotment.model.quantity import show_bytes
 from allotment.service.image_view import ImageRow, ImageView
 
-HELP = {"help_option_names": ["--help", "-h"]}
 COLUMNS = (
     Column("IMAGE", flexible=True),
     Column("DIGEST", rank=2),
@@ -37,11 +36,11 @@ image = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-image.command(context_settings=HELP, epilog=EXAMPLES)(build)
-image.command(context_settings=HELP)(push)
+image.command(epilog=EXAMPLES)(build)
+image.command()(push)
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def ls(state: State = "", as_json: AsJson = False) -> None:
     """List the images in the store: those you have used, or all for the administrator.
 
@@ -68,13 +67,13 @@ def _row(one: ImageRow) -> tuple[str, ...]:
     )
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def pull(name: Name, state: State = "", as_json: AsJson = False) -> None:
     """Fetch an image, so that it is there when a task needs it."""
     _fetch([name], state, as_json=as_json)
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def warm(
     names: Annotated[list[str], typer.Argument(metavar="IMAGE…")],
     state: State = "",
@@ -98,7 +97,7 @@ def _step(found: ImageView) -> Step:
     return Step(f"fetching {found.image.partition('@')[0]}", found.fetched, found.to_fetch)
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def inspect(name: Name, state: State = "", as_json: AsJson = False) -> None:
     """Show an image's layers, how large they are, and what would have to be fetched."""
     with Client(state=state) as client:
@@ -128,7 +127,7 @@ def _lines(found: ImageView) -> list[str]:
     return lines
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def rm(name: Name, state: State = "", as_json: AsJson = False) -> None:
     """Remove an image from the store, unless a task uses it. For the administrator."""
     with Client(state=state) as client:
@@ -140,7 +139,7 @@ def rm(name: Name, state: State = "", as_json: AsJson = False) -> None:
         talk(f"{name} is gone from the store")
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def login(
     registry: Registry,
     user: Annotated[str, typer.Option("--user", "-u", help="Your name there.")],
@@ -165,7 +164,7 @@ def login(
     talk(f"kept in {path}; `allot image inspect {registry}/NAME` tells whether it is taken")
 
 
-@image.command(context_settings=HELP)
+@image.command()
 def logout(registry: Registry) -> None:
     """Forget your password for a registry."""
     if not forget(Path.home(), registry):

@@ -17,7 +17,6 @@ from allotment.cli.output import Failed, say
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.wire.tree import Plain
 
-HELP = {"help_option_names": ["--help", "-h"]}
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 """The name of a namespace, as Kubernetes has it."""
 WHOSE = re.compile(r"[^\s/,]+(/[^\s/,]+)*")
@@ -53,13 +52,7 @@ OfTenants = Annotated[
 ]
 
 
-@kubernetes.callback()
-def _group() -> None:
-    pass
-
-
 @kubernetes.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot kubernetes manifests | kubectl apply -f -\n"
     "  allot kubernetes manifests -n jobs --tenant team-a=lab/nlp,lab\n"
@@ -137,7 +130,6 @@ def manifests(
 
 
 @kubernetes.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot kubernetes doctor\n"
     "  allot kubernetes doctor --kubeconfig default -n jobs --tenant team-a=lab",

@@ -10,7 +10,6 @@ from allotment.cli.output import say, say_json, talk, warn
 from allotment.cli.sim_generate import EXAMPLES as GENERATE_EXAMPLES
 from allotment.cli.sim_generate import generate
 from allotment.cli.sim_options import (
-    HELP,
     POLICIES,
     SETTINGS,
     ClusterText,
@@ -42,13 +41,7 @@ sim = typer.Typer(
 )
 
 
-@sim.callback()
-def _group() -> None:
-    pass
-
-
 @sim.command(
-    context_settings=HELP,
     epilog=f"{SETTINGS}\n\b\nExamples:\n"
     "  allot sim run --trace philly.csv --cluster 64x8 --policy las2d\n"
     "  allot sim run --trace philly.csv.zst --cluster 64x8 --jobs-out jobs.csv\n"
@@ -103,7 +96,6 @@ def run(  # noqa: PLR0913, PLR0917 - a flag each
 
 
 @sim.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot sim compare --trace ph.csv --cluster 64x8 --policies fifo,srtf,las2d\n"
     "  allot sim compare --trace a.csv --cluster 9x8 --policies sjf --report r.html",
@@ -169,6 +161,6 @@ def _warn(warnings: tuple[str, ...]) -> None:
         warn(warning)
 
 
-sim.command(context_settings=HELP, epilog=REPLAY_EXAMPLES)(replay)
-sim.command(context_settings=HELP, epilog=GENERATE_EXAMPLES)(generate)
-sim.command(context_settings=HELP, epilog=SIZE_EXAMPLES)(size)
+sim.command(epilog=REPLAY_EXAMPLES)(replay)
+sim.command(epilog=GENERATE_EXAMPLES)(generate)
+sim.command(epilog=SIZE_EXAMPLES)(size)

@@ -29,7 +29,6 @@ from allotment.wire.job import JobFile, apply_set, job_to_wire, read_job, read_j
 from allotment.wire.sweep_write import sweep_to_wire
 from allotment.wire.tree import Plain
 
-HELP = {"help_option_names": ["--help", "-h"]}
 SEEDS = 1 << 31
 NOT_SAID: tuple[object, ...] = (None, "", [])
 Ref = Annotated[
@@ -44,7 +43,6 @@ sweep = typer.Typer(
 
 
 @sweep.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n"
     "  allot sweep submit tune.yaml --dry-run\n"
     "  allot sweep submit job.yaml --param lr=0.1,0.01 --param seed=1..5\n"
@@ -163,7 +161,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
     say(str(made.id))
 
 
-@sweep.command(context_settings=HELP)
+@sweep.command()
 def ls(state: State = "", as_json: AsJson = False) -> None:
     """List the newest sweeps: how far they are, what they used, the best trial."""
     with Client(state=state) as client:
@@ -178,7 +176,6 @@ def ls(state: State = "", as_json: AsJson = False) -> None:
 
 
 @sweep.command(
-    context_settings=HELP,
     epilog="\b\nExamples:\n  allot sweep show 8\n  allot sweep show tune --watch",
 )
 def show(
@@ -200,7 +197,7 @@ def show(
             _show(client.sweep(ref))
 
 
-@sweep.command(context_settings=HELP)
+@sweep.command()
 def stop(ref: Ref, state: State = "", as_json: AsJson = False) -> None:
     """End all trials of a sweep: those that run get their grace time."""
     with Client(state=state) as client:
