@@ -7,10 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from allotment.core.cells.chain import Cell
+from allotment.core.cells.space import Space
 from allotment.engine.apply import apply
-from allotment.engine.lost import broken_since
 from allotment.engine.state import State
-from allotment.explain.lost_cells import free_if, lacking, losses
+from allotment.explain.cell_accounts import lacking, lost_counts
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
@@ -51,6 +52,25 @@ def in_cells(deal: tuple[int, int, int], order: QueueOrder) -> Config:
     ]
     config = a_config(*tenants, nodes=3, devices=4)
     return msgspec.structs.replace(config, topology=RACK)
+
+
+def counted_afresh(space: Space) -> list[int]:
+    """Count the largest free cells, by level. O(nodes)."""
+    chain = space.chain
+    count = [0] * (chain.top + 1)
+
+    def enter(cell: Cell) -> None:
+        mask = chain.mask_of(cell)
+        used = (space.held[node] | space.shut[node] for node in chain.nodes_of(cell))
+        if not any(leaves & mask for leaves in used):
+            count[cell[0]] += 1
+        elif cell[0]:
+            for child in chain.children(cell):
+                enter((cell[0] - 1, child))
+
+    for number in range(chain.cells[chain.top]):
+        enter((chain.top, number))
+    return count
 
 
 class BreakingHardware(Histories):
@@ -106,13 +126,9 @@ class BreakingHardware(Histories):
         cells = self.world.state.cluster.cells
         if cells is None:
             return
-        for loss in losses(cells, broken_since(self.world.state)):
-            assert loss.broken or loss.missing or loss.shared
-            # Since when others use a node is not known.
-            assert 0 <= loss.since <= self.world.now
-            assert loss.since or self.world.state.others
+        assert all(lost_counts(cells).values())
         for space in cells.spaces:
-            assert free_if(space, space.broken) == space.count
+            assert counted_afresh(space) == space.count
             if not space.broken:
                 guaranteed = [max(0, count) for count in space.unbound]
                 assert (

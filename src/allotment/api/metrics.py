@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from allotment.api.fair_use import FairUse
 from allotment.api.http_stats import HttpStats
 from allotment.api.process import resident_bytes
-from allotment.engine.lost import lost_counts
+from allotment.explain.cell_accounts import lost_counts
 from allotment.model.health import WHOLE, HardwareHealth
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DEVICE
@@ -148,16 +148,14 @@ class Numbers(Collector):
             "Parts in use only because more would be out of use than may be by itself.",
             sum(how.held_back for how in state.doubts.values()),
         )
-        if state.cluster.cells is None:
+        if (cells := state.cluster.cells) is None:
             return
         lost = GaugeMetricFamily(
             "allot_cells_lost",
             "Cells a tenant is guaranteed and does not have whole: broken, or not to be had.",
             labels=["tenant", "type"],
         )
-        counts_lost = dict.fromkeys(cells_guaranteed(state.cluster.cells), 0) | lost_counts(
-            state
-        )
+        counts_lost = dict.fromkeys(cells_guaranteed(cells), 0) | lost_counts(cells)
         for (tenant, type_), count in counts_lost.items():
             lost.add_metric([tenant, type_], count)
         yield lost

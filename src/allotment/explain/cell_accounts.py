@@ -3,13 +3,14 @@
 For people: no decision reads it.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from allotment.core.cells.book import Cells
-from allotment.core.cells.chain import Cell, bits
+from allotment.core.cells.chain import Cell, Chain, bits
 from allotment.core.cells.holding import Holding
 from allotment.core.cells.space import COSTLY, Space, spare
-from allotment.explain.lost_cells import lacking
 
 
 class Account(msgspec.Struct, frozen=True):
@@ -69,6 +70,37 @@ def account_of(cells: Cells, tenant: str, pin: str, chain: int, level: int) -> A
     if pin:
         return account
     return msgspec.structs.replace(account, lost_with=_rivals(cells, account, short))
+
+
+def lost_counts(cells: Cells) -> dict[tuple[str, str], int]:
+    """Count, by tenant and type, the cells that are lost for sure; fast, for figures.
+
+    Those are held ones with broken leaves, and guaranteed ones that it could not get even if
+    no other tenant asked. Borrowers are in no tenant's way.
+    """
+    found: dict[tuple[str, str], int] = {}
+    for (tenant, _), holdings in cells.holdings.items():
+        for holding in holdings.values():
+            chain, space = holding.chain, holding.space
+            if not space.broken:
+                continue
+            unbound = [max(0, holding.unbound.get(at, 0)) for at in range(chain.top + 1)]
+            lost = lacking(chain, space.count, unbound)
+            for cell in holding.bound:
+                lost[cell[0]] += is_hurt(space, cell)
+            for level, count in enumerate(lost):
+                if count:
+                    key = (tenant, chain.names[level])
+                    found[key] = found.get(key, 0) + count
+    return found
+
+
+def lacking(chain: Chain, free: Sequence[int], guaranteed: Sequence[int]) -> list[int]:
+    """Deal cells out from the top; return, by level, how many are not there.
+
+    Larger cells come first, as no tenant may split one that is guaranteed to another.
+    """
+    return [max(0, -left) for left in spare(chain, free, guaranteed)]
 
 
 def shortage(space: Space) -> list[int]:

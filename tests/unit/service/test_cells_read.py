@@ -2,7 +2,7 @@
 
 import pytest
 
-from allotment.engine.lost import lost_counts
+from allotment.explain.cell_accounts import lost_counts
 from allotment.model import commands as c
 from allotment.model.errors import Rejected
 from allotment.model.health import HealthReport, Source
@@ -182,7 +182,9 @@ def test_of_cells_in_use_just_their_own_hardware_is_named_each_with_its_time(
     name = world.state.cluster.nodes[mine].name
     whole = next(row for row in account(world, "nlp") if row.broken)
     assert whole.hurt == (DownPart(f"{name}:3", began), DownPart(f"{name}:5", world.now))
-    assert lost_counts(world.state)["nlp", whole.type] == whole.lost + whole.broken
+    assert world.state.cluster.cells is not None
+    lost = lost_counts(world.state.cluster.cells)
+    assert lost["nlp", whole.type] == whole.lost + whole.broken
 
 
 def test_what_is_only_suspect_is_not_called_bad(world: World) -> None:
