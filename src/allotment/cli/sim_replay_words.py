@@ -31,9 +31,8 @@ def in_words(run: Run, compared: SideBySide, first: int, last: int, *, changed: 
     say(f"  from {date(first)} to {date(last)}, {count(len(run.jobs), 'job')} ran")
     for why, number in run.dropped:
         say(f"  left out: {count(number, 'job')}: {why}")
-    summary = run.summary
-    if summary is not None and summary.never_schedulable:
-        say(f"  {count(summary.never_schedulable, 'job')} can never run on these machines")
+    if never := run.summary.never_schedulable:
+        say(f"  {count(never, 'job')} can never run on these machines")
         for reason in never_words(run):
             say(f"    {reason}")
     say()

@@ -15,7 +15,6 @@ from allotment.sim.size_target import Condition, shown, value_of
 
 def on_the_way(size: int, run: Run, conditions: tuple[Condition, ...]) -> None:
     """Report one size that was played."""
-    assert run.summary is not None, "a finished run has a summary"
     values = ", ".join(
         f"{_plain(condition)} {shown(condition.metric, condition.value(run.summary))}"
         for condition in conditions

@@ -23,7 +23,7 @@ BOUND = "it knew every run time beforehand: a bound, not a practical choice"
 
 def in_words(run: Run) -> list[str]:
     """Describe one run in a few lines."""
-    s = _summary(run)
+    s = run.summary
     told = ", which knew every run time beforehand" if run.clairvoyant else ""
     lines = [
         paint(f"{run.policy} on {run.cluster}{told}", "bold", sys.stdout),
@@ -44,7 +44,7 @@ def in_words(run: Run) -> list[str]:
 
 def nothing_ran(runs: Sequence[Run]) -> str:
     """Return why no job could run in any of some runs; empty where one could."""
-    why = [_summary(run).nothing_ran for run in runs]
+    why = [run.summary.nothing_ran for run in runs]
     return why[0] if all(why) else ""
 
 
@@ -123,14 +123,14 @@ COMPLETED = Column("completed", right=True)
 
 def compared(runs: Sequence[Run]) -> None:
     """Print runs side by side."""
-    if any(s.completed < s.jobs for s in map(_summary, runs)):
+    if any(s.completed < s.jobs for s in (run.summary for run in runs)):
         # Means are over completed jobs: not over the same ones in each row, then.
         print_table((*COLUMNS[:1], COMPLETED, *COLUMNS[1:]), [_with_done(run) for run in runs])
     else:
         print_table(COLUMNS, [_row(run) for run in runs])
     if any(run.clairvoyant for run in runs):
         say(f"* clairvoyant: {BOUND}.")
-    if len(runs) > 1 and (said := nothing_waits([_summary(run) for run in runs])):
+    if len(runs) > 1 and (said := nothing_waits([run.summary for run in runs])):
         say(said)
 
 
@@ -141,11 +141,11 @@ def marked(run: Run) -> str:
 
 def _with_done(run: Run) -> list[str]:
     name, *rest = _row(run)
-    return [name, f"{_summary(run).completed:,}", *rest]
+    return [name, f"{run.summary.completed:,}", *rest]
 
 
 def _row(run: Run) -> list[str]:
-    s = _summary(run)
+    s = run.summary
     times = (
         s.avg_jct_s, s.p50_jct_s, s.p99_jct_s, s.avg_queue_delay_s, s.p90_queue_delay_s,
     )  # fmt: skip
@@ -177,7 +177,7 @@ def machine_form(run: Run) -> dict[str, object]:
         "version": run.version,
         "events": run.events,
         "wall_s": run.wall_s,
-        **_numbers(_summary(run)),
+        **_numbers(run.summary),
     }
 
 
@@ -197,11 +197,6 @@ def _without_value(numbers: Mapping[str, object], above: str = "") -> dict[str, 
         else:
             found[name] = None if is_of_completed(f"{above}{name}") else value
     return found
-
-
-def _summary(run: Run) -> Summary:
-    assert run.summary is not None, "a finished run has a summary"
-    return run.summary
 
 
 def _length(seconds: float) -> str:

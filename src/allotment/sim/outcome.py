@@ -22,6 +22,7 @@ class Run(msgspec.Struct, frozen=True):
     jobs: tuple[JobOutcome, ...]
     """In order of submission."""
     samples: tuple[Sample, ...]
+    summary: Summary
     chart: Chart | None = None
     """What pictures of nodes and single jobs are drawn from; None where that was not kept."""
     rule: str = ""
@@ -38,7 +39,6 @@ class Run(msgspec.Struct, frozen=True):
     version: str = ""
     wall_s: float = 0.0
     events: int = 0
-    summary: Summary | None = None
 
     def never(self) -> dict[str, list[str]]:
         """List the jobs that can never run by the reason, most first."""

@@ -7,6 +7,8 @@ import msgspec
 from allotment.sim.report.view import View
 from allotment.sim.report.words import safe
 
+NOT_FOLLOWED = "No job was placed, or none was followed."
+
 
 class FigureTable(msgspec.Struct, frozen=True):
     """The same as a picture, for those who read better than they see."""

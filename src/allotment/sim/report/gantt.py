@@ -6,7 +6,7 @@ import msgspec
 
 from allotment.sim.chart import LARGEST, Chart, Span
 from allotment.sim.outcome import JobOutcome
-from allotment.sim.report.figure import Figure, FigureTable, marks_legend
+from allotment.sim.report.figure import NOT_FOLLOWED, Figure, FigureTable, marks_legend
 from allotment.sim.report.marks import Picture, label, line, px, svg, text
 from allotment.sim.report.scales import Scale
 from allotment.sim.report.series import axis_between
@@ -57,7 +57,7 @@ def jobs(views: Sequence[View]) -> Figure:
     heading = "Jobs over time"
     known = [(view, chart) for view in views if (chart := view.run.chart) and chart.jobs]
     if not known or len(known) < len(views):
-        return Figure("jobs", heading, "", "No job was placed, or none was followed.")
+        return Figure("jobs", heading, "", NOT_FOLLOWED)
     drawn = [courses(view, chart) for view, chart in known]
     low, high = window(views)
     return Figure(

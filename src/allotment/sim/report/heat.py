@@ -1,17 +1,17 @@
-"""A picture of the whole cluster: nodes over time, or hours over days."""
+"""A picture of the whole cluster: nodes over time."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
-from allotment.model.quantity import DAY
+import msgspec
+
 from allotment.sim.chart import Chart, Row
 from allotment.sim.outcome import Run
-from allotment.sim.report import hours
-from allotment.sim.report.cells import Cells, Map, row_means
-from allotment.sim.report.figure import Figure, FigureTable
+from allotment.sim.report.figure import NOT_FOLLOWED, Figure, FigureTable
 from allotment.sim.report.look import LEVELS
 from allotment.sim.report.marks import Picture, label, px, svg, text
 from allotment.sim.report.scales import Scale, Ticks
-from allotment.sim.report.series import axis_between
+from allotment.sim.report.series import NOTHING, axis_between
 from allotment.sim.report.view import View, window
 from allotment.sim.report.words import counted, fitted, listed, percent, short
 
@@ -20,45 +20,47 @@ OVERLAP = 0.5
 """Rows reach a little into each other: no light shines between them."""
 
 MOST_ROWS = 64
-LONGEST = 3650 * DAY
-"""Of more time the hours cannot be told apart."""
 
 BY_NODE = "Nodes over time"
 
 
+class Map(msgspec.Struct, frozen=True):
+    """A grid of shares with the names of some rows."""
+
+    cells: list[list[float]]
+    """The share in use by row and column."""
+    rows: Ticks
+    """Row numbers and their names."""
+    row_name: str
+    from_ms: int
+    column_ms: int
+    to_ms: int
+    """Where the axis ends."""
+
+
 def cluster(views: Sequence[View]) -> Figure:
-    """Draw the use of every node where that is known, else of all by the time of day."""
+    """Draw the use of every node."""
     if not any(len(view.run.samples) > 1 for view in views):
-        return Figure("heat", "The cluster", "", "The run has no samples: nothing to draw.")
+        return Figure("heat", BY_NODE, "", NOTHING)
     low, high = window(views)
-    charts = [view.run.chart for view in views]
-    if all(chart is not None and chart.rows and chart.jobs for chart in charts):
-        most = MOST_ROWS if len(views) < 3 else MOST_ROWS // 2
-        maps = [
-            by_node(view.run, chart, low, high, most)
-            for view, chart in zip(views, charts, strict=True)
-            if chart is not None
-        ]
-        heading, finding = BY_NODE, _node_finding(views, maps)
-        how = (
-            "each row is a node (or a few neighbours), time runs to the right, and the more "
-            "strongly a spot is coloured the more of the devices there are in use."
-        )
-    else:
-        period = next((p for p in hours.PERIODS if high - low > p.longer_than_ms), None)
-        if period is None or high - low > LONGEST:
-            much = "short" if period is None else "long"
-            return Figure("heat", "The cluster", "", f"Too {much} a run for a picture of it.")
-        maps = [hours.by_period(view.run, low, high, period) for view in views]
-        heading = f"Use by {period.column} and {period.row}"
-        finding = hours.finding(views, maps, period)
-        how = (
-            f"each column is one {period.column} or a few, the rows are the {period.rows}, and "
-            "the more strongly a spot is coloured the more of the cluster is in use."
-        )
-    pictures = tuple(_picture(view, map_) for view, map_ in zip(views, maps, strict=True))
-    means = table(views) if heading == BY_NODE else None
-    return Figure("heat", heading, how, finding, pictures, full=len(views) > 1, table=means)
+    charts = [chart for view in views if (chart := view.run.chart) and chart.jobs]
+    if len(charts) < len(views):
+        return Figure("heat", BY_NODE, "", NOT_FOLLOWED)
+    most = MOST_ROWS if len(views) < 3 else MOST_ROWS // 2
+    maps = [
+        by_node(view.run, chart, low, high, most)
+        for view, chart in zip(views, charts, strict=True)
+    ]
+    return Figure(
+        "heat",
+        BY_NODE,
+        "each row is a node (or a few neighbours), time runs to the right, and the more "
+        "strongly a spot is coloured the more of the devices there are in use.",
+        _node_finding(views, maps),
+        tuple(_picture(view, map_) for view, map_ in zip(views, maps, strict=True)),
+        full=len(views) > 1,
+        table=table(views),
+    )
 
 
 def table(views: Sequence[View]) -> FigureTable:
@@ -89,7 +91,7 @@ def by_node(run: Run, chart: Chart, low: int, high: int, most_rows: int = MOST_R
     end = run.samples[-1].at_ms
     count = max(1, -(-(end - chart.from_ms) // width))
     starts = [chart.from_ms + n * width for n in range(min(count, len(rows[0].busy)))]
-    cells: Cells = []
+    cells: list[list[float]] = []
     for first in range(0, len(rows), together):
         some = rows[first : first + together]
         full = max(1, sum(row.capacity_milli for row in some))
@@ -165,18 +167,12 @@ def _shades(map_: Map, x: Scale, row_px: float) -> list[str]:
     thick = f"{row_px + OVERLAP:.3g}"
     for row, shares in enumerate(map_.cells):
         y = px(TOP + (row + 0.5) * row_px)
-        levels = [_level(share) for share in shares]
         start = 0
-        for place in range(1, len(levels) + 1):
-            if place < len(levels) and levels[place] == levels[start]:
-                continue
-            level = levels[start]
-            if level is not None:
-                left, right = (
-                    px(x.at(map_.from_ms + n * map_.column_ms)) for n in (start, place)
-                )
-                paths[level].append(f"M{left} {y}H{right}")
-            start = place
+        for level, alike in groupby(map(_level, shares)):
+            end = start + sum(1 for _ in alike)
+            left, right = (px(x.at(map_.from_ms + n * map_.column_ms)) for n in (start, end))
+            paths[level].append(f"M{left} {y}H{right}")
+            start = end
     return [
         f'<path class="heat h{level}" stroke-width="{thick}" d="{"".join(path)}"/>'
         for level, path in enumerate(paths)
@@ -184,16 +180,14 @@ def _shades(map_: Map, x: Scale, row_px: float) -> list[str]:
     ]
 
 
-def _level(share: float | None) -> int | None:
-    if share is None:
-        return None
+def _level(share: float) -> int:
     return 0 if share < 0.001 else max(1, min(LEVELS, round(share * LEVELS)))
 
 
 def _node_finding(views: Sequence[View], maps: Sequence[Map]) -> str:
     parts: list[str] = []
     for view, map_ in zip(views[:5], maps, strict=False):
-        means = row_means(map_)
+        means = [sum(row) / len(row) for row in map_.cells]
         parts.append(f"{percent(min(means))} and {percent(max(means))} under {view.name}")
     grouped = any(
         len(map_.cells) < view.run.nodes for view, map_ in zip(views, maps, strict=True)

@@ -6,9 +6,7 @@ from itertools import pairwise
 import msgspec
 
 from allotment.metrics.series import completed
-from allotment.metrics.summarise import summarise
 from allotment.metrics.summary import Summary
-from allotment.metrics.usage import Totals
 from allotment.sim.outcome import JobOutcome, Run, Sample
 from allotment.sim.report.words import short
 
@@ -47,8 +45,7 @@ def _view(index: int, name: str, run: Run) -> View:
     done = [job for job in run.jobs if completed(job)]
     jct = sorted([job.end_ms - job.submit_ms for job in done])
     delay = sorted([job.end_ms - job.submit_ms - job.ran_ms for job in done])
-    summary = run.summary or summarise(run.jobs, totals(run), run.capacity_milli)
-    return View(index, name, run, summary, jct, delay)
+    return View(index, name, run, run.summary, jct, delay)
 
 
 def names(runs: Sequence[Run]) -> list[str]:
@@ -77,35 +74,6 @@ def _difference(run: Run, alike: Sequence[Run]) -> str:
 
 def _numbered(name: str, names: Sequence[str], place: int) -> str:
     return f"{name} #{names[:place].count(name) + 1}" if names.count(name) > 1 else name
-
-
-def totals(run: Run) -> Totals:
-    """Sum up a run's samples: exact where they are, else means of what they stand for."""
-    last_end = max((job.end_ms for job in run.jobs), default=-1)
-    busy = until_end = idle = stranded = running = waiting = wanted = 0
-    for sample, length in lengths(run.samples):
-        free = max(0, run.capacity_milli - sample.busy_milli)
-        busy += sample.busy_milli * length
-        until_end += sample.busy_milli * max(0, min(length, last_end - sample.at_ms))
-        idle += free * length
-        stranded += min(free, sample.waiting_milli) * length
-        running += sample.running * length
-        waiting += sample.waiting * length
-        wanted += sample.waiting_milli * length
-    samples = run.samples
-    return Totals(
-        from_ms=samples[0].at_ms if samples else 0,
-        to_ms=samples[-1].at_ms if samples else 0,
-        busy=busy,
-        busy_until_last_end=until_end,
-        idle=idle,
-        stranded=stranded,
-        running=running,
-        waiting=waiting,
-        waiting_devices=wanted,
-        peak_waiting=max((sample.waiting for sample in samples), default=0),
-        peak_waiting_milli=max((sample.waiting_milli for sample in samples), default=0),
-    )
 
 
 def lengths(samples: Sequence[Sample]) -> list[tuple[Sample, int]]:

@@ -136,7 +136,11 @@ ODD: dict[str, list[Run]] = {
             run_of(jobs_of(("a", "t", 0, 0, HOUR))), nodes=0, capacity_milli=0
         )
     ],
-    "samples only": [msgspec.structs.replace(run_of(jobs_of(("a", "t", 1, 0, HOUR))), jobs=())],
+    "samples only": [
+        msgspec.structs.replace(
+            run_of([]), samples=run_of(jobs_of(("a", "t", 1, 0, HOUR))).samples
+        )
+    ],
     "20 runs": [run_of(jobs_of(("a", "t", 1, 0, HOUR)), "same") for _ in range(20)],
 }
 
@@ -302,8 +306,7 @@ def many(count: int) -> Run:
                 ideal_ms=run,
             )
         )
-    (view,) = views([run_of(jobs, nodes=64)])
-    return msgspec.structs.replace(view.run, summary=view.summary)
+    return run_of(jobs, nodes=64)
 
 
 def test_five_large_runs_make_a_small_page_quickly() -> None:

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allotment.metrics.curve import Sample
+from allotment.metrics.summarise import summarise
+from allotment.metrics.usage import Totals
 from allotment.model.quantity import DEVICE, HOUR, MINUTE
 from allotment.sim.chart import Span
 from allotment.sim.outcome import JobOutcome, Run
-from allotment.sim.report import bars, cdf, heat, hours, occupied, series
+from allotment.sim.report import bars, cdf, heat, occupied, series
 from allotment.sim.report.marks import steps
 from allotment.sim.report.scales import length_scale
 from allotment.sim.report.series import thinned
@@ -20,6 +22,7 @@ from allotment.sim.report.view import views
 from tests.unit.sim.report.twin import Row, chart, run_of, schedule
 
 Rows = Sequence[Row]
+NO_SUMMARY = summarise([], Totals(), 1)
 
 
 def crowded(tenants: int = 3, count: int = 300) -> list[Row]:
@@ -134,34 +137,11 @@ def test_sizes_at_the_edges() -> None:
     assert names == ["no device", "part of a device", "over 1,024 devices"]
 
 
-def heat_of(run: Run) -> list[list[float | None]]:
-    (view,) = views([run])
-    low, high = run.samples[0].at_ms, run.samples[-1].at_ms
-    period = next(p for p in hours.PERIODS if high - low > p.longer_than_ms)
-    return hours.by_period(view.run, low, high, period).cells
-
-
-@pytest.mark.parametrize("origin", [0, 1_506_816_000_000 + 5 * HOUR])
-def test_hours_of_days(origin: int) -> None:
-    busy = [0, 4, 2] * 40
-    samples = tuple(
-        Sample(origin + n * HOUR, b * DEVICE, 0, 0, 0) for n, b in enumerate([*busy, 0])
-    )
-    run = Run("fifo", False, "", 1, 4 * DEVICE, (), samples)
-    cells = heat_of(run)
-    shift = 5 if origin else 0
-    for n, b in enumerate(busy):
-        row, column = (n + shift) % 24, (n + shift) // 24
-        assert cells[row][column] == b / 4
-    known = [cell for row in cells for cell in row if cell is not None]
-    assert len(known) == len(busy)
-
-
 def test_nodes_over_time() -> None:
     samples = (Sample(0, 0, 0, 0, 0), Sample(128, 0, 0, 0, 0))
     four, eight = (tuple((n, DEVICE) for n in range(*ends)) for ends in ((0, 4), (8, 16)))
     spans = (Span(0, 0, 64, devices=four), Span(1, 0, 128, devices=eight))
-    run = Run("fifo", False, "", 2, 16 * DEVICE, (), samples)
+    run = Run("fifo", False, "", 2, 16 * DEVICE, (), samples, NO_SUMMARY)
     cells = heat.by_node(run, chart(spans, 2, 8), 0, 128).cells
     assert cells == [[0.5] * 64 + [0.0] * 64, [1.0] * 128]
     cells = heat.by_node(run, chart(spans, 2, 8), 0, 128, most_rows=1).cells
@@ -171,7 +151,7 @@ def test_nodes_over_time() -> None:
 def test_a_last_column_that_is_not_full_is_measured_by_what_there_is_of_it() -> None:
     samples = (Sample(0, 0, 0, 0, 0), Sample(129, 0, 0, 0, 0))
     spans = (Span(0, 0, 129, devices=((0, DEVICE),)),)
-    run = Run("fifo", False, "", 1, DEVICE, (), samples)
+    run = Run("fifo", False, "", 1, DEVICE, (), samples, NO_SUMMARY)
     assert heat.by_node(run, chart(spans, 1, 1), 0, 129).cells == [[1.0] * 65]
 
 

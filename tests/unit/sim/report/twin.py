@@ -9,10 +9,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from allotment.metrics.curve import Curve, Point
+from allotment.metrics.summarise import summarise
+from allotment.metrics.usage import Totals
 from allotment.model.quantity import DEVICE, Millis
 from allotment.sim import chart as c
 from allotment.sim.chart import Chart, Span
 from allotment.sim.outcome import JobOutcome, Run, Sample
+from allotment.sim.report.view import lengths
 
 Row = tuple[str, str, int, int, int]
 """Id, tenant, devices, submission and run time in milliseconds."""
@@ -159,6 +162,36 @@ def chart(spans: Sequence[Span], nodes: int, size: int, *, whole: bool = False) 
     )
 
 
+def totals(
+    jobs: Sequence[JobOutcome], samples: Sequence[Sample], capacity_milli: int
+) -> Totals:
+    """Sum up samples: exact where they are, else means of what they stand for."""
+    last_end = max((job.end_ms for job in jobs), default=-1)
+    busy = until_end = idle = stranded = running = waiting = wanted = 0
+    for sample, length in lengths(samples):
+        free = max(0, capacity_milli - sample.busy_milli)
+        busy += sample.busy_milli * length
+        until_end += sample.busy_milli * max(0, min(length, last_end - sample.at_ms))
+        idle += free * length
+        stranded += min(free, sample.waiting_milli) * length
+        running += sample.running * length
+        waiting += sample.waiting * length
+        wanted += sample.waiting_milli * length
+    return Totals(
+        from_ms=samples[0].at_ms if samples else 0,
+        to_ms=samples[-1].at_ms if samples else 0,
+        busy=busy,
+        busy_until_last_end=until_end,
+        idle=idle,
+        stranded=stranded,
+        running=running,
+        waiting=waiting,
+        waiting_devices=wanted,
+        peak_waiting=max((sample.waiting for sample in samples), default=0),
+        peak_waiting_milli=max((sample.waiting_milli for sample in samples), default=0),
+    )
+
+
 def run_of(
     jobs: Sequence[JobOutcome],
     policy: str = "fifo",
@@ -168,14 +201,16 @@ def run_of(
     chart: Chart | None = None,
     settings: tuple[tuple[str, str], ...] = (),
 ) -> Run:
+    samples, capacity_milli = watched(jobs), nodes * 8 * DEVICE
     return Run(
         policy=policy,
         clairvoyant=clairvoyant,
         cluster=f"{nodes} nodes × 8 devices",
         nodes=nodes,
-        capacity_milli=nodes * 8 * DEVICE,
+        capacity_milli=capacity_milli,
         jobs=tuple(jobs),
-        samples=watched(jobs),
+        samples=samples,
+        summary=summarise(jobs, totals(jobs, samples, capacity_milli), capacity_milli),
         chart=chart,
         settings=settings,
         trace="philly.csv",
