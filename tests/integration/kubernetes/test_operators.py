@@ -2,10 +2,12 @@
 gang."""
 
 import base64
+import contextlib
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +52,8 @@ def service(kubernetes: Kubernetes) -> Iterator[OnKubernetes]:
 
 
 def loaded(path: Path) -> list[Tree]:
-    return [*YAML(typ="safe").load_all(path)]  # pyright: ignore[reportUnknownMemberType]
+    found = YAML(typ="safe").load_all(path)  # pyright: ignore[reportUnknownMemberType]
+    return [document for document in found if document]
 
 
 def example(program: str, name: str) -> Tree:
@@ -69,14 +72,21 @@ def definition_in(program: str, name: str) -> Tree:
 def apply_surely(kubernetes: Kubernetes, document: Tree) -> None:
     """Make an object of a kind that may be about to come up."""
 
+    refused: list[str] = []
+
     def is_made() -> bool:
         try:
             kubernetes.apply(document)
-        except RuntimeError:
+        except RuntimeError as error:
+            refused[:] = [str(error)]
             return False
         return True
 
-    until(is_made, f"{document['kind']} to be taken")
+    try:
+        until(is_made, f"{document['kind']} to be taken")
+    except AssertionError as error:
+        error.add_note("".join(refused))
+        raise
 
 
 def until_placed(kubernetes: Kubernetes, pods: int) -> None:
@@ -177,12 +187,12 @@ def test_launcher_and_workers_of_an_mpi_job_are_placed_together(
         kubernetes.kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
 
 
-def hooks_at(kubernetes: Kubernetes, port: int) -> list[Tree]:
-    """Return the webhooks of JobSet's operator, which runs on this machine."""
+def hooks_at(kubernetes: Kubernetes, program: str, port: int) -> list[Tree]:
+    """Return the webhooks of an operator that runs on this machine."""
     ca = base64.b64encode((kubernetes.folder / "ca.crt").read_bytes()).decode()
-    found = loaded(operators.shared("jobset", "webhooks.yaml"))
+    found = loaded(operators.shared(program, "webhooks.yaml"))
     for each in found:
-        each["metadata"]["name"] = f"jobset-{each['metadata']['name']}"
+        each["metadata"]["name"] = f"{program}-{each['metadata']['name']}"
         for hook in each["webhooks"]:
             path = hook["clientConfig"]["service"]["path"]
             hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": ca}
@@ -191,28 +201,40 @@ def hooks_at(kubernetes: Kubernetes, port: int) -> list[Tree]:
     return found
 
 
-@pytest.fixture
-def job_sets(kubernetes: Kubernetes, folder: Path) -> Iterator[None]:
-    """Have JobSet's operator run."""
+def is_established(kubernetes: Kubernetes, definition: str) -> bool:
+    found = kubernetes.get("crd", definition).get("status", {}).get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in found)
+
+
+@contextlib.contextmanager
+def hooked(
+    kubernetes: Kubernetes, folder: Path, program: str, kinds: Sequence[str], settings: Tree
+) -> Iterator[None]:
+    """Have an operator run that has webhooks, and definitions in files called as `kinds`."""
     needs_newer()
-    operators.skip_without("jobset")
-    definition = definition_in("jobset", "crd.yaml")
+    operators.skip_without(program)
+    definitions = [definition_in(program, name) for name in kinds]
     port, health = free_ports(2)
+    hooks = hooks_at(kubernetes, program, port)
+    certs = folder / "k8s-webhook-server" / "serving-certs"  # where it looks by itself
+    certs.mkdir(parents=True, exist_ok=True)
     for ours, theirs in (("apiserver.crt", "tls.crt"), ("apiserver.key", "tls.key")):
-        shutil.copy(kubernetes.folder / ours, folder / theirs)
-    config = folder / "config.yaml"
-    settings = {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration",
-        "leaderElection": {"leaderElect": False}, "internalCertManagement": {"enable": False},
-        "webhook": {"port": port, "host": "127.0.0.1", "certDir": str(folder)},
+        shutil.copy(kubernetes.folder / ours, certs / theirs)
+    config = folder / f"{program}.yaml"
+    common = {
+        "kind": "Configuration", "leaderElection": {"leaderElect": False},
+        "webhook": {"port": port, "host": "127.0.0.1"},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
         "metrics": {"bindAddress": "0"},
     }  # fmt: skip
-    YAML().dump(settings, config)  # pyright: ignore[reportUnknownMemberType]
-    hooks = hooks_at(kubernetes, port)
-    kubernetes.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(definition))
+    YAML().dump(common | settings, config)  # pyright: ignore[reportUnknownMemberType]
+    for each in definitions:
+        kubernetes.kubectl("apply", "--server-side", "-f", "-", text=json.dumps(each))
+        is_there = partial(is_established, kubernetes, each["metadata"]["name"])
+        until(is_there, "a kind to be there: without, its operator ends")
+    env = {**env_of(kubernetes), "TMPDIR": str(folder)}
     try:
-        with operators.running(folder, "jobset", (f"--config={config}",), env_of(kubernetes)):
+        with operators.running(folder, program, (f"--config={config}",), env):
             for hook in hooks:
                 kubernetes.apply(hook)
             yield
@@ -220,7 +242,32 @@ def job_sets(kubernetes: Kubernetes, folder: Path) -> Iterator[None]:
         for hook in hooks:
             kind, name = hook["kind"].lower(), hook["metadata"]["name"]
             kubernetes.kubectl("delete", kind, name, "--ignore-not-found")
-        kubernetes.kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
+        for each in definitions:
+            kubernetes.kubectl("delete", "crd", each["metadata"]["name"], "--wait=false")
+
+
+@pytest.fixture
+def job_sets(kubernetes: Kubernetes, folder: Path) -> Iterator[None]:
+    """Have JobSet's operator run."""
+    settings = {
+        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
+        "internalCertManagement": {"enable": False},
+    }
+    with hooked(kubernetes, folder, "jobset", ("crd.yaml",), settings):
+        yield
+
+
+@pytest.fixture
+def train_jobs(kubernetes: Kubernetes, folder: Path, job_sets: None) -> Iterator[None]:  # noqa: ARG001 - it makes sets
+    """Have the operator of TrainJobs run."""
+    settings = {
+        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+        "certManagement": {"enable": False},
+    }
+    kinds = ("trainjobs", "trainingruntimes", "clustertrainingruntimes")
+    names = [f"trainer.kubeflow.org_{kind}.yaml" for kind in kinds]
+    with hooked(kubernetes, folder, "trainer", names, settings):
+        yield
 
 
 @pytest.mark.usefixtures("job_sets")
@@ -275,3 +322,21 @@ def test_jobs_of_a_set_that_wait_for_others_are_placed_as_they_come(
     apply_surely(kubernetes, small("startup-driver-ready", 1000))
     until_placed(kubernetes, 5)
     assert len(service.jobs()) > 1
+
+
+@pytest.mark.usefixtures("train_jobs")
+def test_the_nodes_of_a_train_job_are_placed_together(
+    service: OnKubernetes, kubernetes: Kubernetes
+) -> None:
+    (runtime,) = loaded(operators.shared("trainer", "torch_distributed.yaml"))
+    (part,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    part["template"]["spec"]["template"]["spec"] |= SCHEDULER
+    apply_surely(kubernetes, runtime)
+    trainer = {"numNodes": 3, "image": IMAGE, "command": ["sleep", "1000"]}
+    job = {
+        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
+        "metadata": {"name": "digits", "namespace": HERE},
+        "spec": {"runtimeRef": {"name": runtime["metadata"]["name"]}, "trainer": trainer},
+    }  # fmt: skip
+    apply_surely(kubernetes, job)
+    is_one_gang(service, "digits", 3)
