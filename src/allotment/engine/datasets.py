@@ -188,7 +188,10 @@ def check_open(dataset: Dataset) -> None:
         raise Rejected(
             Code.NOT_SUPPORTED,
             f"The files of {dataset.full} are in an object store, and are put there.",
-            f"Put them to {dataset.objects} by its own tools: the next job sees them.",
+            f"Put them to {dataset.objects} by its own tools: the next job sees them. Or have "
+            "a job put them, as a whole or not at all: "
+            f"`allot run --save {dataset.full} -- "
+            "sh -c 'cp -R /DIR/. \"$ALLOT_OUTPUT_DIR\"'`.",
         )
     if dataset.kind is DataKind.FOLDER:
         raise Rejected(
