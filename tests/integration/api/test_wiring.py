@@ -201,12 +201,16 @@ def test_a_crash_leaves_the_configuration_in_force_that_the_log_has(
     kept = state / "config.yaml"
     if edited:
         kept.write_text(CONFIG.replace("cpu: 2", "cpu: 1"))
-    for _ in range(2):
-        with started(state) as service:
-            written = json.loads(service.ask("GET", "/v1/config").json["text"])
-            assert float(written["tenants"]["vision"]["guaranteed"]["cpu"]) == in_force
-            assert f"cpu: {in_force}" in kept.read_text()
-        assert not (state / "config.next.yaml").exists()
+    with started(state) as service:
+        written = json.loads(service.ask("GET", "/v1/config").json["text"])
+        assert float(written["tenants"]["vision"]["guaranteed"]["cpu"]) == in_force
+        assert f"cpu: {in_force}" in kept.read_text()
+    assert not (state / "config.next.yaml").exists()
+    again = open_service(Options(state))
+    asyncio.run(again.service.stop())
+    again.lock.release()
+    for config in (again.config, again.service.state.config):
+        assert config.tenants[0].guaranteed.cpu_milli == 1000 * in_force
 
 
 def test_a_configuration_is_used_and_kept(tmp_path: Path) -> None:

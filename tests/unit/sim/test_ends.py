@@ -172,7 +172,7 @@ def test_that_is_tried_with_faults_after_preemptions() -> None:
 # ── worlds in which nothing comes to an end ─────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("policy", ["fifo", "backfill", "srtf", "maxmin"])
+@pytest.mark.parametrize("policy", ["fifo", "maxmin"])
 @pytest.mark.parametrize(("mtbf", "mttr"), [(1, 4 * HOUR), (1, 1), (20, SECOND)])
 def test_nodes_that_only_fail_end_the_run_with_the_reason(
     policy: str, mtbf: int, mttr: int

@@ -132,7 +132,7 @@ def test_failures_have_their_shares():
 def test_jobs_are_not_held_in_memory():
     tracemalloc.start()
     try:
-        for _ in generate(default_model(), 30_000, 6, 0.8, 64_000):
+        for _ in generate(default_model(), 10_000, 6, 0.8, 64_000):
             pass
         _, peak = tracemalloc.get_traced_memory()
     finally:
