@@ -210,6 +210,8 @@ class WithUsers(RealCluster):
 
     def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line where these users are known, as one of them where `uid` is."""
+        if words[0] == "down":  # Which asks for no user.
+            return super().allot(*words, **kwargs)
         passwd = self.make_homes()
         script = 'mount --bind "$0" /etc/passwd && exec "$@"'
         within = ["unshare", "-m", "--propagation", "slave", "sh", "-c", script, str(passwd)]

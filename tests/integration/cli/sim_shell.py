@@ -9,7 +9,7 @@ from collections.abc import Generator
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen, run
 
-from tests.integration.cli.invoke import Ran, allot
+from tests.support.invoke import Ran, allot
 from tests.support.patience import PATIENCE_S
 
 ALLOT = Path(sys.executable).with_name("allot")

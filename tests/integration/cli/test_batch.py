@@ -1,19 +1,19 @@
 """Batch scripts as they are: submitted, run and answered by a real service on this machine."""
 
+import contextlib
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from allotment.client import Client
 from allotment.model.lifecycle import JobState
 from tests.support.cluster import end_launchers
+from tests.support.invoke import Ran, allot
 
-ALLOT = (sys.executable, "-m", "allotment.cli")
 NODE = os.uname().nodename.partition(".")[0]
 CONFIG = f"""\
 nodes:
@@ -39,27 +39,23 @@ class Site:
         self.work.mkdir()
         (folder / "cluster.yaml").write_text(CONFIG)
 
-    def allot(self, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    def allot(self, *words: str, **env: str) -> Ran:
         clean = {name: os.environ[name] for name in ("PATH", "HOME")}
-        return subprocess.run(
-            [*ALLOT, *words],
-            env={**clean, "ALLOT_STATE": str(self.folder / "state"), **env},
-            capture_output=True,
-            text=True,
-            cwd=self.work,
-        )
+        theirs = {**clean, "ALLOT_STATE": str(self.folder / "state"), **env}
+        with patch.dict(os.environ, theirs, clear=True), contextlib.chdir(self.work):
+            return allot(*words)
 
     def submit(self, script: str, *words: str, name: str = "job.sh", **env: str) -> str:
         """Submit a script; give the id of its job."""
         (self.work / name).write_text(script)
         ran = self.allot("submit", name, *words, **env)
-        assert ran.returncode == 0, ran.stderr
-        return ran.stdout.split()[0]
+        assert ran.code == 0, ran.err
+        return ran.out.split()[0]
 
     def run(self, script: str, *words: str, **env: str) -> tuple[int, str]:
         """Run a script to its end; give its exit code and its output file."""
         job = self.submit(script, *words, **env)
-        code = self.allot("wait", job).returncode
+        code = self.allot("wait", job).code
         (file,) = self.work.glob(f"*-{job}.out")
         return code, file.read_text()
 
@@ -70,7 +66,7 @@ def site() -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="allot-") as name:
         made = Site(Path(name))
         up = made.allot("up", "--config", str(made.folder / "cluster.yaml"))
-        assert up.returncode == 0, up.stderr
+        assert up.code == 0, up.err
         yield made
         made.allot("down")
         end_launchers(Path(name) / "state")
@@ -103,13 +99,13 @@ def test_output_and_errors_go_to_their_files_and_to_the_log(site: Site) -> None:
     assert (site.work / "split.out").read_text() == "a\n"
     assert (site.work / f"split-{int(job):04d}.err").read_text() == "b\n"
     logs = site.allot("logs", job)
-    assert (logs.stdout, logs.stderr) == ("a\n", "b\n")
+    assert (logs.out, logs.err) == ("a\n", "b\n")
 
 
 def test_an_output_file_that_cannot_be_made_fails_the_job_and_says_so(site: Site) -> None:
     job = site.submit(script("-o nowhere/%j.out", body="echo a"))
-    assert site.allot("wait", job).returncode == 1
-    assert "No such file or directory: nowhere/" in site.allot("logs", job).stderr
+    assert site.allot("wait", job).code == 1
+    assert "No such file or directory: nowhere/" in site.allot("logs", job).err
 
 
 def test_the_tasks_of_a_step_share_out_the_devices(site: Site) -> None:
@@ -194,12 +190,12 @@ def test_an_array(site: Site) -> None:
             " $((SLURM_JOB_ID - SLURM_ARRAY_JOB_ID))",
         )
     )
-    jobs = site.allot("submit", "a.sh").stdout.split()
+    jobs = site.allot("submit", "a.sh").out.split()
     assert len(jobs) == 1
-    assert site.allot("wait", f"{jobs[0]}[1-7]").returncode == 0
+    assert site.allot("wait", f"{jobs[0]}[1-7]").code == 0
     said = [(site.work / f"sweep.{index}").read_text() for index in (1, 4, 7)]
     assert said == [f"{i} of 3 from 1 to 7 sweep {n}\n" for n, i in enumerate((1, 4, 7))]
-    assert "sweep ×3" in site.allot("ps", "--all").stdout
+    assert "sweep ×3" in site.allot("ps", "--all").out
     after = script(f"-d afterok:{jobs[0]}", body="cat sweep.7")
     assert site.run(after) == (0, said[2])
 
@@ -245,41 +241,39 @@ def test_a_job_beyond_its_time_limit_gets_term_and_is_timed_out(site: Site) -> N
             body="trap 'echo term; exit 0' TERM\nsleep 600 & wait",
         )
     )
-    assert site.allot("wait", job).returncode == 1
+    assert site.allot("wait", job).code == 1
     assert (site.work / f"slurm-{job}.out").read_text() == "term\n"
-    assert "timed_out" in site.allot("show", job, "--json").stdout
+    assert "timed_out" in site.allot("show", job, "--json").out
 
 
 def test_wait_hold_and_ignored_options(site: Site) -> None:
     job = site.submit(script("--hold --exclusive", body="true"), "--ignore", "exclusive")
-    assert '"held"' in site.allot("show", job, "--json").stdout
+    assert '"held"' in site.allot("show", job, "--json").out
     site.allot("cancel", job)
     (site.work / "w.sh").write_text(script("--wait", body="exit 5"))
-    assert site.allot("submit", "w.sh").returncode == 5
+    assert site.allot("submit", "w.sh").code == 5
 
 
 def test_a_dry_run_shows_the_job_file_that_a_script_becomes(site: Site) -> None:
     (site.work / "d.sh").write_text(script("-n 2 -p train -t 5", body="srun hostname"))
     shown = site.allot("submit", "d.sh", "--dry-run", "--set", "priority=high", TOKEN="s3")
-    assert shown.returncode == 0, shown.stderr
-    assert "queue: train" in shown.stdout
-    assert "max_run_time: 5m" in shown.stdout
-    assert (
-        "    command: |\n      #!/bin/bash\n      #SBATCH -n 2 -p train -t 5\n" in shown.stdout
-    )
-    assert "s3" not in shown.stdout
-    written = shown.stdout.partition("Job d.sh")[0]
+    assert shown.code == 0, shown.err
+    assert "queue: train" in shown.out
+    assert "max_run_time: 5m" in shown.out
+    assert "    command: |\n      #!/bin/bash\n      #SBATCH -n 2 -p train -t 5\n" in shown.out
+    assert "s3" not in shown.out
+    written = shown.out.partition("Job d.sh")[0]
     (site.work / "d.yaml").write_text(written.replace('"***"', "x"))
     again = site.allot("submit", "d.yaml", "--dry-run")
-    assert again.returncode == 0, again.stderr
+    assert again.code == 0, again.err
 
 
 def test_what_is_wrong_is_said_with_its_line_and_nothing_is_submitted(site: Site) -> None:
     (site.work / "bad.sh").write_text(script("--nodes=2 --gress=gpu:1", body="true"))
     ran = site.allot("submit", "bad.sh")
-    assert ran.returncode != 0
-    assert "bad.sh:2: --nodes: asks for 2 nodes" in ran.stderr
-    assert "bad.sh:2: --gress: there is no such option (did you mean `--gres`?)" in ran.stderr
+    assert ran.code != 0
+    assert "bad.sh:2: --nodes: asks for 2 nodes" in ran.err
+    assert "bad.sh:2: --gress: there is no such option (did you mean `--gres`?)" in ran.err
 
 
 def test_an_array_of_lsf(site: Site) -> None:
@@ -292,9 +286,9 @@ def test_an_array_of_lsf(site: Site) -> None:
         '[ "$LSB_JOBINDEX $LSB_RESTART" = "2 N" ] && exit 9\n#BSUB -Q 9\nexit 0\n'
     )
     ran = site.allot("submit", "lsf.sh")
-    assert ran.returncode == 0, ran.stderr
-    job = ran.stdout.strip()
-    assert site.allot("wait", f"{job}[2-5]").returncode == 0
+    assert ran.code == 0, ran.err
+    job = ran.out.strip()
+    assert site.allot("wait", f"{job}[2-5]").code == 0
     for index in (2, 5):
         assert (site.work / f"fit.{index}").read_text().splitlines() == [
             f"fit[{index}] {index} {job}[{index}] train 3",
@@ -308,8 +302,8 @@ def test_a_warning_of_lsf_reaches_the_whole_job(site: Site) -> None:
         "#!/bin/bash\n#BSUB -o warn.%J -M 64MB -W 1 -wa USR1 -wt 1\n"
         "trap 'echo warned; exit 0' USR1\nsleep 600 & wait\n"
     )
-    job = site.allot("submit", "warn.sh").stdout.strip()
-    assert site.allot("wait", job).returncode == 0
+    job = site.allot("submit", "warn.sh").out.strip()
+    assert site.allot("wait", job).code == 0
     assert (site.work / f"warn.{job}").read_text() == "warned\n"
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.cli.invoke import Ran, allot
 from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.invoke import Ran, allot
 
 CONFIG = """
 nodes:

@@ -8,7 +8,7 @@ import pytest
 from allotment.service.config_view import ConfigInForce, ConfigPlan
 from tests.integration.cli.canned import Service
 from tests.integration.cli.canned import json as answer
-from tests.integration.cli.invoke import allot
+from tests.support.invoke import allot
 
 CELLS = """\
 hardware: [4 x dgx-v100 in racks of 2]

@@ -15,8 +15,8 @@ from allotment.model.ledger import Entitlement
 from allotment.service.estimate_view import Accuracy, Outlook, Place, StartEstimate
 from allotment.service.estimating import ASSUMPTIONS
 from tests.integration.cli.canned import Answer, Service
-from tests.integration.cli.invoke import allot
 from tests.support.cluster import RealCluster, a_real_cluster, end_launchers
+from tests.support.invoke import allot
 
 HOUR, MINUTE = 3_600_000, 60_000
 NOW = 1_790_000_000_000

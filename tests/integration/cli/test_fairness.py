@@ -20,9 +20,9 @@ from allotment.service.fairness_view import FairnessReport, Served, TenantFairne
 from allotment.service.usage import usage_of
 from allotment.service.usage_view import BudgetState, BudgetUse, By, UsageReport
 from tests.integration.cli.canned import Answer, Service
-from tests.integration.cli.invoke import allot
 from tests.support.builders import a_config, a_tenant
 from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.invoke import allot
 from tests.unit.metrics.history import History
 
 FIRST = 1_790_000_000_000

@@ -14,7 +14,7 @@ from allotment.model.quantity import GIB, Resources
 from allotment.service import views as v
 from allotment.service.hardware_view import HardwareView
 from tests.integration.cli.canned import Service, json, problem
-from tests.integration.cli.invoke import allot
+from tests.support.invoke import allot
 
 BAD = HardwareView(
     "n1",

@@ -14,8 +14,8 @@ from allotment.model.objectives import Objective
 from allotment.model.quantity import HOUR, MINUTE
 from allotment.service.objectives_view import ObjectivesReport
 from tests.integration.cli.canned import Answer, Service
-from tests.integration.cli.invoke import allot
 from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.invoke import allot
 
 FIRST = 1_790_000_000_000
 CONFIG = """

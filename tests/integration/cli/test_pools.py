@@ -14,8 +14,8 @@ from allotment.model.pools import Added
 from allotment.model.quantity import GIB, Resources
 from allotment.service.pools_view import HelpedJob, MoreNodes, PoolView, WayView
 from tests.integration.cli.canned import Answer, Service
-from tests.integration.cli.invoke import allot
 from tests.support.cluster import a_real_cluster, end_launchers, until
+from tests.support.invoke import allot
 
 EACH = Resources(gpu_milli=8_000, cpu_milli=96_000, memory=1024 * GIB)
 POOL = PoolView("h100", 2, EACH, "h100", "k8s", 32_770, 4, 1)

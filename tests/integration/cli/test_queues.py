@@ -12,8 +12,8 @@ import pytest
 from allotment.client import Client
 from allotment.service.queue_view import QueueStand, QueueView, TenantQueues
 from tests.integration.cli.canned import Answer, Service
-from tests.integration.cli.invoke import allot
 from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.invoke import allot
 
 CONFIG = """
 virtual_gpus: {type: A100, count: 8}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from allotment.sim.settings import read_length
-from tests.integration.cli.invoke import Ran, allot
 from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.invoke import Ran, allot
 
 CONFIG = """
 virtual_gpus: {type: A100, count: 4}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.invoke import allot
+from tests.support.invoke import allot
 
 WITHIN = "p90_queue_delay<=30min"
 

@@ -13,9 +13,9 @@ from allotment.model.quantity import Instant
 from allotment.service.statistics import statistics_of
 from allotment.service.statistics_view import Statistics
 from tests.integration.cli.canned import Answer, Service
-from tests.integration.cli.invoke import Ran, allot
 from tests.support.builders import a_config, a_tenant
 from tests.support.cluster import RealCluster, a_real_cluster
+from tests.support.invoke import Ran, allot
 from tests.unit.metrics.history import History
 
 HOUR = 3_600_000

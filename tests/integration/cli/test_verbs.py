@@ -43,7 +43,7 @@ from tests.integration.cli.canned import (
     problem,
     stream,
 )
-from tests.integration.cli.invoke import Ran, allot
+from tests.support.invoke import Ran, allot
 
 EMPTY = Answer(b"", 200, "text/plain")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cli.invoke import allot
 from tests.support.cluster import RealCluster, a_real_cluster, until
+from tests.support.invoke import allot
 
 CONFIG = """
 virtual_gpus: {type: A100, count: 2}

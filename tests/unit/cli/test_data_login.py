@@ -13,7 +13,7 @@ from allotment.cli.data_login import keep
 from allotment.cli.output import Failed
 from allotment.service.data.objects.keys import key_of
 from allotment.service.launch import Account
-from tests.integration.cli.invoke import allot
+from tests.support.invoke import allot
 
 
 def test_a_key_is_kept_for_its_user_alone(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import typer.main
 
 from allotment.cli.app import VERBS, build, overview
 from allotment.cli.habits import ALSO, HABITS, OF_A_JOB, habit
-from tests.integration.cli.invoke import allot
+from tests.support.invoke import allot
 
 NARROW = 80
 

@@ -6,7 +6,7 @@ import pytest
 
 from allotment.cli import image_build
 from allotment.cli.run import PASSED_ON, environment
-from tests.integration.cli.invoke import allot
+from tests.support.invoke import allot
 
 NAME = "registry.example.org/x:1"
 

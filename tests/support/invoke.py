@@ -3,6 +3,7 @@
 import contextlib
 import io
 import sys
+import warnings
 from typing import NamedTuple
 
 from allotment.cli.app import main
@@ -42,7 +43,11 @@ def allot(
     before = sys.stdin
     sys.stdin = (Asked if asked else io.TextIOWrapper)(io.BytesIO(stdin))
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            warnings.catch_warnings(action="ignore", category=ResourceWarning),
+        ):  # The service that `up` starts outlives what waits for it.
             try:
                 main([str(word) for word in words])
             except SystemExit as ended:
