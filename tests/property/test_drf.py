@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from allotment.explain.claims import Claim, Grant, Quantities
-from allotment.explain.fair_shares import fluid, whole
+from allotment.explain.fair_shares import fluid
+from tests.support.whole_shares import whole
 
 Found = dict[str, Grant]
 

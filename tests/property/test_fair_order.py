@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from allotment.core.claimant import Past, worth
 from allotment.explain.claims import Claim, Quantities
-from allotment.explain.fair_shares import fluid, whole
+from allotment.explain.fair_shares import fluid
 from allotment.model import commands as c
 from allotment.model.quantity import GIB, Instant
 from allotment.model.spec import JobSpec
 from allotment.model.tenancy import Config, Queue, QueueOrder, ShareBy, Tenant
 from tests.support.builders import ALICE, a_job, a_node
+from tests.support.whole_shares import whole
 from tests.support.world import World
 
 NEED = st.tuples(st.integers(0, 2), st.integers(1, 4), st.integers(1, 6))

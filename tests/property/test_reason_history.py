@@ -45,7 +45,7 @@ class Told(Histories):
             now = job.finished_at or self.world.now
             assert len(past) <= MOST
             assert sum(each.ms for each in past) == now - job.submitted_at
-            assert all(one.until == two.since for one, two in pairwise(past))
+            assert all(one.since + one.ms == two.since for one, two in pairwise(past))
             if job.state.finished:
                 continue
             assert past[-1].phase in PHASES[job.state]

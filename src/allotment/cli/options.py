@@ -55,9 +55,6 @@ OptionalJob = Annotated[
         metavar="JOB", show_default=False, help=JOB_HELP, autocompletion=complete_job
     ),
 ]
-Jobs = Annotated[
-    list[str], typer.Argument(metavar="JOB…", help=JOB_HELP, autocompletion=complete_job)
-]
 State = Annotated[
     str,
     typer.Option(

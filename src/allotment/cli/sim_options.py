@@ -15,8 +15,6 @@ from allotment.sim.bad import BadScenario
 LONG = 20_000
 """Jobs to be played from which on it is worth while to show how far it is."""
 
-HELP = {"help_option_names": ["--help", "-h"]}
-
 POLICIES = ", ".join((
     "fifo", "backfill", "easy", "conservative", "priority", "sjf", "srtf", "srsf", "las",
     "las2d", "ftf", "maxmin", "gavel", "round_robin", "gandiva", "gavel-pack",

@@ -78,19 +78,11 @@ def _of_all(found: Statistics) -> list[str]:
         jobs += f"; {found.carried:,} were there before"
     lines.append(jobs)
     if n.completed:
-        wait = (
-            n.avg_queue_delay_s,
-            n.p50_queue_delay_s,
-            n.p90_queue_delay_s,
-            n.p99_queue_delay_s,
-        )
-        first = (n.avg_response_s, n.p50_response_s, n.p90_response_s, n.p99_response_s)
-        jct = (n.avg_jct_s, n.p50_jct_s, n.p90_jct_s, n.p99_jct_s)
         lines += [
-            f"  waiting      {_spread(wait)}",
+            f"  waiting      {_spread(n, 'queue_delay')}",
             *_causes(n.wait_causes),
-            f"  first start  {_spread(first)}",
-            f"  completion   {_spread(jct)}",
+            f"  first start  {_spread(n, 'response')}",
+            f"  completion   {_spread(n, 'jct')}",
             f"  makespan     {_length(n.makespan_s)}, {n.throughput_jobs_per_h:,.1f} jobs/h",
         ]
     lines.append(f"  preemptions  {n.preemptions:,}")
@@ -114,14 +106,8 @@ def _of_one(found: Statistics) -> list[str]:
     (n,) = found.numbers.tenants
     lines.append(f"  jobs         {n.jobs:,}, {_ended(n)}")
     if n.completed:
-        wait = (
-            n.avg_queue_delay_s,
-            n.p50_queue_delay_s,
-            n.p90_queue_delay_s,
-            n.p99_queue_delay_s,
-        )
         lines += [
-            f"  waiting      {_spread(wait)}",
+            f"  waiting      {_spread(n, 'queue_delay')}",
             *_causes(n.wait_causes),
             f"  first start  mean {_length(n.avg_response_s)}",
             f"  completion   mean {_length(n.avg_jct_s)}",
@@ -197,9 +183,9 @@ def _main_cause(parts: WaitParts) -> str:
     return name if seconds else NOTHING_THERE
 
 
-def _spread(values: tuple[float, float, float, float]) -> str:
-    mean, *rest = (_length(value) for value in values)
-    return f"mean {mean}, p50 {rest[0]}, p90 {rest[1]}, p99 {rest[2]}"
+def _spread(n: Summary | TenantBlock, what: str) -> str:
+    values = (getattr(n, f"{part}_{what}_s") for part in ("avg", "p50", "p90", "p99"))
+    return "mean {}, p50 {}, p90 {}, p99 {}".format(*map(_length, values))
 
 
 def _amount(milli: int) -> str:

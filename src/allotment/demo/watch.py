@@ -107,9 +107,6 @@ class Watch:
         row = self.rows.get(name)
         return row.state if row else None
 
-    def step(self, name: str) -> int:
-        return self.steps[name].done if name in self.steps else 0
-
     def _how_it_is(self) -> str:
         each = (f"{row.name} is {row.state.value} {row.reason}" for row in self.rows.values())
         return "Now " + ", ".join(words.strip() for words in each) + "."

@@ -55,7 +55,6 @@ class Availability:
     def __init__(self, since: Instant = Instant(0)) -> None:
         self.courses: dict[str, Course] = {}
         """By tenant, of those that are guaranteed anything."""
-        self._since = since
         self._at = since
         self._config = Config((), ())
         self._closed: set[NodeId] = set()

@@ -54,10 +54,6 @@ class Stretch(msgspec.Struct, frozen=True):
     merged: int = 0
     """Shorter stretches that were merged into this one."""
 
-    @property
-    def until(self) -> Instant:
-        return Instant(self.since + self.ms)
-
 
 class _Span:
     """One phase, with all that says for what it waited."""

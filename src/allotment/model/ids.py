@@ -48,9 +48,3 @@ class TaskKey(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     def __str__(self) -> str:
         return f"{self.job}.{self.attempt}.{self.index}"
-
-    @classmethod
-    def parse(cls, text: str) -> "TaskKey":
-        """Read back what `str` wrote. Raises ValueError on anything else."""
-        job, attempt, index = text.split(".")
-        return cls(JobId(int(job)), AttemptNo(int(attempt)), TaskIndex(int(index)))

@@ -12,7 +12,6 @@ from allotment.model.spec import USUAL
 from allotment.wire import amounts
 from allotment.wire.amiss import Amiss
 from allotment.wire.fields import (
-    LAST_PORT,
     Command,
     Cpu,
     EnvValue,
@@ -27,7 +26,7 @@ from allotment.wire.fields import (
     TaskCount,
     Variable,
 )
-from allotment.wire.job_shape import Shape
+from allotment.wire.job_shape import PortShape, Shape
 from allotment.wire.words import same_variable, taken_label
 
 ALWAYS, EVEN_AFTER_SUCCESS = -1, -2
@@ -71,18 +70,11 @@ Minimum = Annotated[int | None, PlainValidator(read_minimum)]
 Megabytes = Annotated[int, PlainValidator(read_megabytes)]
 
 
-class ClassicPort(Shape):
+class ClassicPort(PortShape):
     """Ports under one label; `beginAt` 0 for any."""
 
-    label: Name
     begin: PortNumber = Field(0, alias="beginAt")
     count: PortCount = Field(1, alias="portNumber")
-
-    @model_validator(mode="after")
-    def _ends_in_range(self) -> "ClassicPort":
-        if self.begin and self.begin + self.count - 1 > LAST_PORT:
-            raise Amiss(f"goes beyond port {LAST_PORT}", "begin lower, or take fewer")
-        return self
 
 
 class ClassicRole(Shape):

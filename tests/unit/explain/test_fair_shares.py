@@ -6,7 +6,8 @@ from fractions import Fraction
 import pytest
 
 from allotment.explain.claims import Claim, Grant, Quantities
-from allotment.explain.fair_shares import fluid, whole
+from allotment.explain.fair_shares import fluid
+from tests.support.whole_shares import whole
 
 Divide = Callable[[Quantities, Claim], Mapping[str, Grant]]
 BOTH = pytest.mark.parametrize("divide", [fluid, whole])

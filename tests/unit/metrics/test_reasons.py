@@ -192,7 +192,7 @@ def test_it_is_bounded_and_leaves_no_time_out() -> None:
     found = told(log, 30_000 * S)
     assert len(found) <= MOST
     assert sum(each.ms for each in found) == 30_000 * S
-    assert all(one.until == two.since for one, two in itertools.pairwise(found))
+    assert all(one.since + one.ms == two.since for one, two in itertools.pairwise(found))
     assert sum(each.merged for each in found) > 0
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from time import monotonic, time_ns
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import structlog
@@ -86,7 +86,6 @@ IDLE_S = 600.0
 COURTESY_S = 30.0
 """The same, while jobs of others wait for nodes of the partition."""
 LEASE_S = 3600.0
-T = TypeVar("T")
 
 
 class PilotBackend:

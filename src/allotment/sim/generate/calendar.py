@@ -9,7 +9,6 @@ from allotment.sim.generate.curve import DRAW_BITS
 from allotment.sim.generate.model import EVEN
 
 HOURS = DAY // HOUR
-WEEK = 7 * DAY
 
 START_MS = 19_723 * DAY
 """Monday 2024-01-01 00:00 UTC: when a synthetic workload begins."""

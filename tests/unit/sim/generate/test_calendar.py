@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from allotment.model.quantity import DAY, HOUR
-from allotment.sim.generate.calendar import START_MS, WEEK, Calendar, weekday, weekly
+from allotment.sim.generate.calendar import START_MS, Calendar, weekday, weekly
 
+WEEK = 7 * DAY
 weights = some.lists(some.integers(1, 5000), min_size=1, max_size=200)
 
 
