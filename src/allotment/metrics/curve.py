@@ -17,11 +17,8 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     at_ms: int
     busy_milli: int
     """Devices in use, in thousandths."""
-    running: int
     waiting: int
     """Jobs."""
-    waiting_milli: int
-    """Devices that waiting jobs ask for, in thousandths."""
 
 
 class Point(msgspec.Struct, frozen=True, gc=False):
@@ -29,9 +26,7 @@ class Point(msgspec.Struct, frozen=True, gc=False):
 
     at_ms: int
     busy: int = 0
-    running: int = 0
     waiting: int = 0
-    waiting_devices: int = 0
 
 
 class Curve:
@@ -72,7 +67,5 @@ def _mean(a: Point, b: Point) -> Sample:
     return Sample(
         a.at_ms,
         (b.busy - a.busy + half) // length,
-        (b.running - a.running + half) // length,
         (b.waiting - a.waiting + half) // length,
-        (b.waiting_devices - a.waiting_devices + half) // length,
     )

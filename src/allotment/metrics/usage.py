@@ -1,4 +1,4 @@
-"""The cluster over time: devices in use, jobs that run and wait.
+"""The cluster over time: devices in use, jobs that wait.
 
 A device is in use while at least one active job holds it or a part of it. What jobs hold is
 counted apart, in thousandths: where parts of devices are given out, it is less.
@@ -35,9 +35,7 @@ class Totals(msgspec.Struct, frozen=True, gc=False):
     """Devices, and parts of devices, on nodes that take work, held by no job."""
     stranded: int = 0
     """The part of `idle` that waiting jobs asked for and did not get."""
-    running: int = 0
     waiting: int = 0
-    waiting_devices: int = 0
     peak_waiting: int = 0
     """The most jobs that waited at a time, for longer than an instant."""
     peak_waiting_milli: int = 0
@@ -69,7 +67,7 @@ class Usage:
     def __init__(self, capacity_milli: int = 0, most_samples: int = SAMPLES) -> None:
         self.capacity = Capacity(capacity_milli)
         self.busy_milli = self.held_milli = 0
-        self.running = self.waiting = self.waiting_milli = 0
+        self.waiting = self.waiting_milli = 0
         self.crowd = 0
         """How much more was asked for than there is: millionths of the cluster × ms."""
         self._at = self._from = Instant(0)
@@ -79,7 +77,7 @@ class Usage:
         self._curve: Curve | None = None
         """None until the first job comes."""
         self._steps = 0
-        self._busy = self._running = self._waiting = self._waiting_devices = 0
+        self._busy = self._waiting = 0
         self._idle = self._stranded = self._busy_until_last_end = 0
         self._peak = self._peak_milli = 0
 
@@ -97,9 +95,7 @@ class Usage:
             busy_until_last_end=self._busy_until_last_end,
             idle=self._idle,
             stranded=self._stranded,
-            running=self._running,
             waiting=self._waiting,
-            waiting_devices=self._waiting_devices,
             peak_waiting=self._peak,
             peak_waiting_milli=self._peak_milli,
         )
@@ -108,7 +104,7 @@ class Usage:
         """Return the curve from the first submission to the newest event."""
         if self._curve is None:
             return ()
-        last = Sample(self._at, self.busy_milli, self.running, self.waiting, self.waiting_milli)
+        last = Sample(self._at, self.busy_milli, self.waiting)
         return self._curve.samples(self._point(), last)
 
     def handlers(self) -> Handlers:
@@ -135,7 +131,6 @@ class Usage:
         if self._curve is None:
             return
         self._busy += self.busy_milli * length
-        self._running += self.running * length
         idle = self.capacity.open_milli - self.held_milli
         if idle > 0:
             self._idle += idle * length
@@ -150,7 +145,6 @@ class Usage:
         """Add up what concerns waiting jobs only."""
         wanted = self.waiting_milli
         self._waiting += self.waiting * length
-        self._waiting_devices += wanted * length
         if self.waiting > self._peak:
             self._peak = self.waiting
         if wanted > self._peak_milli:
@@ -163,7 +157,7 @@ class Usage:
             self.crowd += over * length * PPM // total
 
     def _point(self) -> Point:
-        return Point(self._at, self._busy, self._running, self._waiting, self._waiting_devices)
+        return Point(self._at, self._busy, self._waiting)
 
     # ── jobs ────────────────────────────────────────────────────────────────────────────
 
@@ -234,7 +228,6 @@ class Usage:
 
     def _take(self, job: _JobNeed) -> None:
         job.holds = True
-        self.running += 1
         self.held_milli += job.need
         self.busy_milli += self._shared.take(job.slots) if job.parts else job.need
 
@@ -242,7 +235,6 @@ class Usage:
         job = self._jobs.get(event.job)
         if job is not None and job.holds:
             job.holds = False
-            self.running -= 1
             self.held_milli -= job.need
             self.busy_milli -= self._shared.give(job.slots) if job.parts else job.need
 

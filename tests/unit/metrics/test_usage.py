@@ -37,7 +37,7 @@ def test_sums_over_time() -> None:
     assert totals.busy == totals.busy_until_last_end == 3000 * 10 + 2000 * 20
     assert totals.idle == 1000 * 10 + 2000 * 20
     assert totals.stranded == 1000 * 5
-    assert (totals.running, totals.waiting, totals.waiting_devices) == (30, 5, 10_000)
+    assert totals.waiting == 5
     assert (totals.peak_waiting, totals.peak_waiting_milli) == (1, 2000)
 
 
@@ -48,10 +48,10 @@ def test_what_waits_for_no_time_is_no_backlog() -> None:
 
 def test_the_curve_has_a_sample_for_every_change() -> None:
     assert fed(two_jobs()).samples() == (
-        Sample(100, 3000, 1, 0, 0),
-        Sample(105, 3000, 1, 1, 2000),
-        Sample(110, 2000, 1, 0, 0),
-        Sample(130, 0, 0, 0, 0),
+        Sample(100, 3000, 0),
+        Sample(105, 3000, 1),
+        Sample(110, 2000, 0),
+        Sample(130, 0, 0),
     )
 
 
@@ -64,14 +64,14 @@ def test_no_job_no_curve() -> None:
 def test_suspended_gangs_hold_nothing() -> None:
     log = History().submit(1, gpus=4).start(1).at(10).suspend(1).at(30).resume(1)
     usage = fed(log.at(35).succeed(1))
-    assert (usage.totals().busy, usage.totals().running) == (4000 * 15, 15)
-    assert (usage.busy_milli, usage.running) == (0, 0)
+    assert usage.totals().busy == 4000 * 15
+    assert (usage.busy_milli, usage.held_milli) == (0, 0)
 
 
 def test_a_gang_that_ends_suspended_gives_nothing_back_twice() -> None:
     log = History().submit(1, gpus=4).start(1).at(10).suspend(1).at(30).evict(1)
     usage = fed(log)
-    assert (usage.busy_milli, usage.running, usage.waiting) == (0, 0, 1)
+    assert (usage.busy_milli, usage.held_milli, usage.waiting) == (0, 0, 1)
 
 
 def on(*devices: int, node: int = 0, gpu_milli: int = 500) -> tuple[Slot, ...]:
@@ -141,7 +141,7 @@ def test_held_jobs_are_not_in_line() -> None:
 def test_an_edited_job_asks_for_something_else() -> None:
     log = History().submit(1, gpus=1).at(10).edit(1, a_spec(gpus=1), count=3).at(20).start(1)
     totals = fed(log.at(25).succeed(1)).totals()
-    assert (totals.waiting_devices, totals.busy) == (1000 * 10 + 3000 * 10, 3000 * 5)
+    assert (totals.stranded, totals.busy) == (1000 * 10 + 3000 * 10, 3000 * 5)
 
 
 def test_crowding_is_what_is_asked_for_beyond_the_cluster() -> None:
@@ -167,28 +167,28 @@ def test_time_may_pass_after_the_last_event() -> None:
 
 
 steps = st.lists(
-    st.tuples(st.integers(1, 50), st.integers(0, 9000), st.integers(0, 9), st.integers(0, 9)),
+    st.tuples(st.integers(1, 50), st.integers(0, 9000), st.integers(0, 9)),
     max_size=200,
 )
 
 
 @given(steps, st.integers(4, 12))
 def test_thinning_keeps_sums_and_both_ends(
-    steps: list[tuple[int, int, int, int]], most: int
+    steps: list[tuple[int, int, int]], most: int
 ) -> None:
     """Every kept point is one of the true ones, so each sample is the exact mean."""
-    at = busy = running = waiting = seen = 0
+    at = busy = waiting = seen = 0
     truth = {0: Point(0)}
     curve = Curve(Point(0), most)
-    for length, devices, runs, waits in steps:
+    for length, devices, waits in steps:
         at, busy = at + length, busy + devices * length
-        running, waiting = running + runs * length, waiting + waits * length
-        truth[at] = Point(at, busy, running, waiting, 0)
+        waiting += waits * length
+        truth[at] = Point(at, busy, waiting)
         seen += 1
         if seen >= curve.stride:
             seen = 0
             curve.add(truth[at])
-    last = Sample(at, 1, 2, 3, 4)
+    last = Sample(at, 1, 2)
     samples = curve.samples(truth[at], last)
     assert len(samples) <= most
     assert samples[0].at_ms == 0
@@ -198,7 +198,7 @@ def test_thinning_keeps_sums_and_both_ends(
         a, b = truth[here.at_ms], truth[there.at_ms]
         length = there.at_ms - here.at_ms
         assert abs(here.busy_milli * length - (b.busy - a.busy)) * 2 <= length
-        assert abs(here.running * length - (b.running - a.running)) * 2 <= length
+        assert abs(here.waiting * length - (b.waiting - a.waiting)) * 2 <= length
 
 
 def test_a_job_that_varies_waits_for_its_least_and_holds_what_it_got() -> None:
@@ -211,7 +211,7 @@ def test_a_job_that_varies_waits_for_its_least_and_holds_what_it_got() -> None:
     waits = WaitCauses(usage, jobs)
     log.into(usage, jobs, waits)
     totals = usage.totals()
-    assert totals.waiting_devices == 2000 * (10 + 5)
+    assert totals.stranded == 2000 * (10 + 5)
     assert totals.busy == 3000 * 10
     assert usage.held_milli == 0
     assert jobs.rows[0].attained_ms == 30

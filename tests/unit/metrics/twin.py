@@ -198,9 +198,7 @@ class Twin:
         self.sums["busy"] += world.busy()
         self.sums["idle"] += max(0, idle)
         self.sums["stranded"] += max(0, min(idle, wanted))
-        self.sums["running"] += len(world.active())
         self.sums["waiting"] += len(world.asked())
-        self.sums["waiting_devices"] += wanted
         self.peak = max(self.peak, len(world.asked()))
         self.peak_milli = max(self.peak_milli, wanted)
         if not world.asked():

@@ -55,10 +55,10 @@ def test_a_curve_is_the_share_at_or_below(values: list[int]) -> None:
     st.integers(3, 40),
 )
 def test_thinning_keeps_the_area(changes: list[tuple[int, int]], most: int) -> None:
-    at, samples = 0, [Sample(0, 0, 0, 0, 0)]
+    at, samples = 0, [Sample(0, 0, 0)]
     for gap, busy in changes:
         at += gap
-        samples.append(Sample(at, busy, 0, 0, 0))
+        samples.append(Sample(at, busy, 0))
     points = thinned(samples, lambda sample: sample.busy_milli, most)
     assert len(points) <= most
     ends = [when for when, _ in points[1:]] + [at]
@@ -138,7 +138,7 @@ def test_sizes_at_the_edges() -> None:
 
 
 def test_nodes_over_time() -> None:
-    samples = (Sample(0, 0, 0, 0, 0), Sample(128, 0, 0, 0, 0))
+    samples = (Sample(0, 0, 0), Sample(128, 0, 0))
     four, eight = (tuple((n, DEVICE) for n in range(*ends)) for ends in ((0, 4), (8, 16)))
     spans = (Span(0, 0, 64, devices=four), Span(1, 0, 128, devices=eight))
     run = Run("fifo", False, "", 2, 16 * DEVICE, (), samples, NO_SUMMARY)
@@ -149,7 +149,7 @@ def test_nodes_over_time() -> None:
 
 
 def test_a_last_column_that_is_not_full_is_measured_by_what_there_is_of_it() -> None:
-    samples = (Sample(0, 0, 0, 0, 0), Sample(129, 0, 0, 0, 0))
+    samples = (Sample(0, 0, 0), Sample(129, 0, 0))
     spans = (Span(0, 0, 129, devices=((0, DEVICE),)),)
     run = Run("fifo", False, "", 1, DEVICE, (), samples, NO_SUMMARY)
     assert heat.by_node(run, chart(spans, 1, 1), 0, 129).cells == [[1.0] * 65]
@@ -185,10 +185,10 @@ def test_a_job_that_shares_a_whole_device_has_half_of_it() -> None:
     st.integers(1, 12),
 )
 def test_means_of_a_table(changes: list[tuple[int, int]], rows: int) -> None:
-    at, samples = 0, [Sample(0, 0, 0, 3, 0)]
+    at, samples = 0, [Sample(0, 0, 3)]
     for gap, waiting in changes:
         at += gap
-        samples.append(Sample(at, 0, 0, waiting, 0))
+        samples.append(Sample(at, 0, waiting))
     edges = [at * n // rows for n in range(rows + 1)]
     values = [a.waiting for a, b in pairwise(samples) for _ in range(b.at_ms - a.at_ms)]
     means = series.means_between(samples, edges, lambda sample: sample.waiting)

@@ -81,17 +81,17 @@ def watched(jobs: Sequence[JobOutcome], most: int = 2000) -> tuple[Sample, ...]:
     steps: dict[int, list[int]] = {}
     for job in jobs:
         if job.start_ms < 0 or job.end_ms < 0:
-            steps.setdefault(job.submit_ms, [0, 0, 0, 0])[2] += 1
+            steps.setdefault(job.submit_ms, [0, 0])[1] += 1
             continue
         for at, change in (
-            (job.submit_ms, (0, 0, 1, job.gpu_milli)),
-            (job.start_ms, (job.gpu_milli, 1, -1, -job.gpu_milli)),
-            (job.end_ms, (-job.gpu_milli, -1, 0, 0)),
+            (job.submit_ms, (0, 1)),
+            (job.start_ms, (job.gpu_milli, -1)),
+            (job.end_ms, (-job.gpu_milli, 0)),
         ):
-            entry = steps.setdefault(at, [0, 0, 0, 0])
+            entry = steps.setdefault(at, [0, 0])
             for n, value in enumerate(change):
                 entry[n] += value
-    level, sums, last = [0, 0, 0, 0], [0, 0, 0, 0], min(steps, default=0)
+    level, sums, last = [0, 0], [0, 0], min(steps, default=0)
     curve = Curve(Point(last), most)
     for n, at in enumerate(sorted(steps)):
         sums = [total + value * (at - last) for total, value in zip(sums, level, strict=True)]
@@ -167,28 +167,20 @@ def totals(
 ) -> Totals:
     """Sum up samples: exact where they are, else means of what they stand for."""
     last_end = max((job.end_ms for job in jobs), default=-1)
-    busy = until_end = idle = stranded = running = waiting = wanted = 0
+    busy = until_end = idle = waiting = 0
     for sample, length in lengths(samples):
-        free = max(0, capacity_milli - sample.busy_milli)
         busy += sample.busy_milli * length
         until_end += sample.busy_milli * max(0, min(length, last_end - sample.at_ms))
-        idle += free * length
-        stranded += min(free, sample.waiting_milli) * length
-        running += sample.running * length
+        idle += max(0, capacity_milli - sample.busy_milli) * length
         waiting += sample.waiting * length
-        wanted += sample.waiting_milli * length
     return Totals(
         from_ms=samples[0].at_ms if samples else 0,
         to_ms=samples[-1].at_ms if samples else 0,
         busy=busy,
         busy_until_last_end=until_end,
         idle=idle,
-        stranded=stranded,
-        running=running,
         waiting=waiting,
-        waiting_devices=wanted,
         peak_waiting=max((sample.waiting for sample in samples), default=0),
-        peak_waiting_milli=max((sample.waiting_milli for sample in samples), default=0),
     )
 
 
