@@ -19,6 +19,7 @@ from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
 from allotment.model.others import NOBODY
 from allotment.model.quantity import DEVICE, NOTHING, Resources
+from allotment.model.spec import JobSpec
 from tests.support.audit_accounts import account_flaws, held_in_all, held_now
 from tests.support.audit_cells import flaws
 
@@ -165,8 +166,15 @@ def _gangs(state: State) -> list[str]:
         f"job {job_id} is placed in part"
         for job_id in placed
         for job in (state.jobs[job_id],)
-        if job.attempt is None or not job.spec.may_be(len(job.attempt.slots))
+        if job.attempt is None or not _may_have(job.spec, len(job.attempt.slots))
     ]
+
+
+def _may_have(spec: JobSpec, tasks: int) -> bool:
+    """Whether a job may run with so many tasks."""
+    last = spec.roles[-1]
+    beyond = tasks - spec.least_count
+    return 0 <= beyond <= last.count - last.needed and not beyond % last.step
 
 
 def _shares(state: State) -> list[str]:

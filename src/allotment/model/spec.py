@@ -351,12 +351,6 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return how many tasks there must be room for before any starts."""
         return self.task_count - self.roles[-1].count + self.roles[-1].needed
 
-    def may_be(self, tasks: int) -> bool:
-        """Whether it may run with so many tasks."""
-        last = self.roles[-1]
-        beyond = tasks - self.least_count
-        return 0 <= beyond <= last.count - last.needed and not beyond % last.step
-
     def sized(self, tasks: int) -> "JobSpec":
         """Return same job with just so many tasks, as if it had asked for no other number."""
         last = self.roles[-1]

@@ -87,10 +87,6 @@ class Sweep(msgspec.Struct, frozen=True, omit_defaults=True):
         """Whether the parameters of a trial are proposed when its turn comes."""
         return self.sampler is Sampler.OPTUNA
 
-    def better(self, value: float, than: float) -> bool:
-        """Whether a value of the metric is better than another."""
-        return value < than if self.goal is Goal.MINIMIZE else value > than
-
 
 class Came(StrEnum):
     """How far a trial has come, for whatever learns from it."""

@@ -59,4 +59,4 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     return table.jobs(make)
 
 
-FORMAT = Format("acme", "Acme, trace_seren.csv or trace_kalos.csv", NEEDS, _tells, _read)
+FORMAT = Format("acme", NEEDS, _tells, _read)

@@ -21,8 +21,6 @@ class Format(msgspec.Struct, frozen=True):
     """One format of traces."""
 
     name: str
-    about: str
-    """Where such files come from, in a few words."""
     columns: tuple[str, ...]
     """Those a header must have; empty where there is no header."""
     tells: Callable[[str], bool]

@@ -122,4 +122,4 @@ def _job(
     )
 
 
-FORMAT = Format("gavel", "Gavel's simulator, tab-separated", (), _tells, _read)
+FORMAT = Format("gavel", (), _tells, _read)

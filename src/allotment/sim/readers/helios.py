@@ -77,4 +77,4 @@ def run_of(start: str, end: str, duration: str, clock: Clock) -> int:
     return checked_span(clock.ms(end, "end_time") - clock.ms(start, "start_time"), "run time")
 
 
-FORMAT = Format("helios", "SenseTime Helios, cluster_log.csv", NEEDS, _tells, _read)
+FORMAT = Format("helios", NEEDS, _tells, _read)

@@ -36,7 +36,6 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
 
 FORMAT = Format(
     "muri",
-    "Muri's simulator, times in milliseconds",
     NEEDS,
     _tells,
     _read,

@@ -91,4 +91,4 @@ def _with_censored(rows: list[Row], stopped_ms: dict[str, int]) -> Generator[Row
             yield row
 
 
-FORMAT = Format("openb", "Alibaba 2023, openb_pod_list_*.csv", NEEDS, _tells, _read)
+FORMAT = Format("openb", NEEDS, _tells, _read)

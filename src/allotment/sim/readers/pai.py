@@ -228,4 +228,4 @@ def _tells(head: str) -> bool:
     return all(name in header for name in ("job_name", "plan_gpu", "start_time"))
 
 
-FORMAT = Format("pai", "Alibaba PAI 2020, joined, or its folder", JOINED, _tells, _read)
+FORMAT = Format("pai", JOINED, _tells, _read)

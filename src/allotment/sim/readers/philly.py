@@ -160,4 +160,4 @@ def _skip(buffer: str, at: int, started: bool) -> int:
     return at
 
 
-FORMAT = Format("philly", "Microsoft Philly, cluster_job_log (JSON)", (), _tells, _read)
+FORMAT = Format("philly", (), _tells, _read)

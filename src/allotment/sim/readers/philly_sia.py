@@ -41,4 +41,4 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     return table.jobs(make)
 
 
-FORMAT = Format("philly-sia", "Philly, as reduced for Sia", NEEDS, _tells, _read)
+FORMAT = Format("philly-sia", NEEDS, _tells, _read)

@@ -161,4 +161,4 @@ def _bytes(text: str) -> int:
     return amount(text[:-1] if unit else text, "TRES mem", unit or MIB)
 
 
-FORMAT = Format("sacct", "Slurm, sacct --parsable2", NEEDS, _tells, _read)
+FORMAT = Format("sacct", NEEDS, _tells, _read)

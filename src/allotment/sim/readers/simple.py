@@ -85,6 +85,4 @@ def _attained_ms(text: str, gpu_milli: int) -> int:
     return checked_span(round(device_ms * 1000 / gpu_milli), "attained_gpu_s")
 
 
-FORMAT = Format(
-    "simple", "one job a row, times in seconds", (*NEEDS, "duration"), _tells, _read
-)
+FORMAT = Format("simple", (*NEEDS, "duration"), _tells, _read)

@@ -63,4 +63,4 @@ def _need(gpu: str, cpu: str) -> Resources:
     return need
 
 
-FORMAT = Format("spot", "Alibaba spot 2026, job_info_df.csv", NEEDS, _tells, _read)
+FORMAT = Format("spot", NEEDS, _tells, _read)

@@ -49,4 +49,4 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
     return read_counting(text, options, SECOND)
 
 
-FORMAT = Format("tiresias", "Tiresias's simulator, times in seconds", NEEDS, has_columns, _read)
+FORMAT = Format("tiresias", NEEDS, has_columns, _read)
