@@ -109,7 +109,7 @@ class Guard:
         if owner != 0 and peer.uid not in (owner, 0):
             raise Rejected(
                 Code.FORBIDDEN,
-                f"This service belongs to {self._rules.owner.user} and answers nobody else.",
+                f"This service belongs to {self._rules.owner.user} and answers no other user.",
                 "Start your own with `allot up`, or ask for one that root runs for all.",
             )
         return await self._accounts.actor(peer.uid)

@@ -152,7 +152,7 @@ class Numbers(Collector):
             return
         lost = GaugeMetricFamily(
             "allot_cells_lost",
-            "Cells a tenant is guaranteed and does not have whole: broken, or not to be had.",
+            "Guaranteed cells that a tenant does not have whole: broken, or not available.",
             labels=["tenant", "type"],
         )
         counts_lost = dict.fromkeys(cells_guaranteed(cells), 0) | lost_counts(cells)

@@ -43,7 +43,7 @@ class Contact:
     def missed(self, why: str) -> None:
         """Note that no answer came."""
         if not self.trouble:
-            words = f"{self._engine} does not answer; its {self._works} go on"
+            words = f"{self._engine} does not answer; its {self._works} continue"
             self._log.warning(words, why=why)
             self._missed = monotonic()
         self.trouble = why

@@ -117,6 +117,6 @@ def detachable(job: int) -> Generator[None]:
         yield
     except KeyboardInterrupt:
         talk("")
-        talk(f"Detached; job {job} goes on.")
+        talk(f"Detached; job {job} continues.")
         talk(f"Come back: allot logs -f {job}    End it: allot cancel {job}")
         raise typer.Exit(DETACHED) from None

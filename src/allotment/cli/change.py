@@ -37,7 +37,7 @@ def clone(
     """Submit a job again, perhaps with changes; print the new id.
 
     A job of an array keeps its index, so that it does the same work again. A job that took its
-    code along runs the same code, whatever became of the folder; --code takes it anew.
+    code along runs the same code, even if the folder has changed; --code takes it again.
 
     Examples:
       allot clone 12

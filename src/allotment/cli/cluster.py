@@ -224,7 +224,7 @@ def drain(
 def undrain(node: Node, state: State = "", as_json: AsJson = False) -> None:
     """Let a drained node take work again.
 
-    One that its engine closed, such as a node drained in Slurm, is opened there.
+    A node that its engine closed, such as a node drained in Slurm, is also opened there.
 
     Examples:
       allot undrain n1

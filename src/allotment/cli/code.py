@@ -13,7 +13,7 @@ from allotment.client import Client
 from allotment.model.quantity import show_bytes
 
 code = typer.Typer(
-    help="Code that jobs take along: what a folder would give, what a job took.",
+    help="Code that jobs take along: the files of a folder, or of a job.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -40,7 +40,7 @@ def ls(
 
 @code.command()
 def show(job: Job, state: State = "", as_json: AsJson = False) -> None:
-    """Show what code a job took along: from where, which commit, which files."""
+    """Show the code that a job took along: its folder, commit and files."""
     with Client(state=state) as client:
         found = client.code(job)
     if as_json:
@@ -60,7 +60,7 @@ def show(job: Job, state: State = "", as_json: AsJson = False) -> None:
 
 @code.command()
 def diff(job: Job, state: State = "", as_json: AsJson = False) -> None:
-    """Print what was not committed when a job took its code along."""
+    """Print the uncommitted changes in the code that a job took along."""
     with Client(state=state) as client:
         found = client.code(job)
     if as_json:

@@ -11,7 +11,7 @@ from allotment.cli.words import count
 Output = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", metavar="FILE", help="Write to this file, not to the output."
+        "--output", "-o", metavar="FILE", help="Write to this file, not to standard output."
     ),
 ]
 IMPORT_EXAMPLES = (

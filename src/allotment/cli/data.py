@@ -53,7 +53,10 @@ data = typer.Typer(
 def create(  # noqa: PLR0913, PLR0917 - options are the interface
     name: Name,
     tenant: Annotated[
-        str, typer.Option("--tenant", metavar="NAME", help="Whose it is; yours by default.")
+        str,
+        typer.Option(
+            "--tenant", metavar="NAME", help="The tenant that owns it; yours by default."
+        ),
     ] = "",
     folder: Annotated[
         str,
@@ -64,7 +67,7 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
     s3: Annotated[
         str,
         typer.Option(
-            "--s3", metavar="s3://BUCKET/PREFIX", help="Register what an object store has."
+            "--s3", metavar="s3://BUCKET/PREFIX", help="Register objects of an object store."
         ),
     ] = "",
     endpoint: Annotated[
@@ -73,12 +76,16 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
     ] = "",
     region: Annotated[
         str,
-        typer.Option("--region", metavar="NAME", help="The bucket's region; else us-east-1."),
+        typer.Option(
+            "--region", metavar="NAME", help="The bucket's region; otherwise us-east-1."
+        ),
     ] = "",
     profile: Annotated[
         str,
         typer.Option(
-            "--profile", metavar="NAME", help="Which key of ~/.aws/credentials; else default."
+            "--profile",
+            metavar="NAME",
+            help="The key in ~/.aws/credentials; otherwise default.",
         ),
     ] = "",
     public: Annotated[
@@ -89,7 +96,7 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
 ) -> None:
     """Make a dataset, which has no version yet; or register a folder or an object store.
 
-    An object store is asked with your own key: `allot data login` keeps one.
+    An object store is read with your own key: `allot data login` stores one.
     """
     if not s3 and (endpoint or region or profile or public):
         raise Failed("There is no object store named.", "Add --s3 s3://BUCKET/PREFIX.")
@@ -113,7 +120,7 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
             if newest
             else "nothing yet"
         )
-        talk(f"{full} is {s3}, which has {has}; a job sees what is there when you submit it")
+        talk(f"{full} is {s3}, which has {has}; a job sees the objects of its submission")
     elif folder:
         talk(f"{full} is {folder}; all of tenant {found.tenant} may read it")
     else:
@@ -133,9 +140,9 @@ def put(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a folder the next version of a dataset, and close it: it never changes again.
+    """Make a folder the next version of a dataset, which never changes again.
 
-    Files that did not change since you put them last are not sent again.
+    Files that have not changed since your last `put` are not sent again.
     """
     with Client(state=state) as client, steps(as_json=as_json) as tell:
         done = client.put_data(name, source, tell)
@@ -214,7 +221,7 @@ def _row(one: DataView) -> tuple[str, ...]:
 
 @data.command()
 def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
-    """Show a dataset: its versions, and to its owner who may use it."""
+    """Show a dataset and its versions; the owner also sees its users."""
     with Client(state=state) as client:
         found = client.dataset(name)
     if as_json:
@@ -258,7 +265,7 @@ def grant(
     name: Name,
     who: Who,
     write: Annotated[
-        bool, typer.Option("--write", help="Not only to read: to add versions, or to write.")
+        bool, typer.Option("--write", help="Also allow to add versions, or to write.")
     ] = False,
     state: State = "",
     as_json: AsJson = False,
@@ -280,18 +287,21 @@ def grant(
 )
 def login(
     profile: Annotated[
-        str, typer.Option("--profile", metavar="NAME", help="By what name to keep it.")
+        str, typer.Option("--profile", metavar="NAME", help="The name of the profile.")
     ] = "default",
     key_id: Annotated[
-        str, typer.Option("--key-id", metavar="ID", help="Its access key id; else asked for.")
+        str,
+        typer.Option(
+            "--key-id", metavar="ID", help="Its access key id; otherwise you are asked."
+        ),
     ] = "",
     secret_stdin: Annotated[
         bool, typer.Option("--secret-stdin", help="Read the secret key from stdin.")
     ] = False,
 ) -> None:
-    """Keep your key for an object store, in ~/.aws/credentials, where AWS's tools look too.
+    """Store your key for an object store in ~/.aws/credentials, as AWS's tools do.
 
-    The service reads it there as you, when a job uses a dataset of yours.
+    The service reads it there with your rights, when a job uses a dataset of yours.
     """
     if not key_id:
         if secret_stdin or not sys.stdin.isatty():
@@ -311,7 +321,7 @@ def login(
     epilog="\b\nExamples:\n  allot data revoke imagenet tenant:speech",
 )
 def revoke(name: Name, who: Who, state: State = "", as_json: AsJson = False) -> None:
-    """Take a right back. Tasks that run keep what they have; none starts with it."""
+    """Take a right back. Running tasks keep their data; no new task gets it."""
     tenant, user = _who(who)
     with Client(state=state) as client:
         found = client.revoke_data(name, tenant=tenant, user=user)
@@ -324,7 +334,7 @@ def revoke(name: Name, who: Who, state: State = "", as_json: AsJson = False) -> 
 def _who(text: str) -> tuple[str, str]:
     kind, _, name = text.partition(":")
     if kind not in ("tenant", "user") or not name:
-        raise Failed(f"{text!r} is nobody.", "Write tenant:NAME or user:NAME.")
+        raise Failed(f"{text!r} is no user or tenant.", "Write tenant:NAME or user:NAME.")
     return (name, "") if kind == "tenant" else ("", name)
 
 

@@ -152,7 +152,7 @@ async def _space_findings(
 def away_advice(trouble: str) -> str:
     """Return what to do where the cluster does not answer."""
     if "401" in trouble or "Unauthorized" in trouble:
-        return "Its token or certificate is not accepted: log in again, and write it anew."
+        return "Its token or certificate is not accepted: log in again, and replace it."
     if "kubeconfig" in trouble:
         return "Mend it, or name another under engines: `kubeconfig: FILE`."
     return "Try `kubectl get nodes` with the same kubeconfig. Running tasks continue."
@@ -271,7 +271,7 @@ def _unused_findings(inventory: "Inventory") -> Iterator[Finding]:
         yield Finding("devices", Level.WARN, text, PLAIN)
     shut = [each for node in inventory.nodes() for each in inventory.on(node) if each.shut]
     for each in sorted(shut, key=lambda each: each.id)[:MOST_NAMED]:
-        text = f"{each.id} is given to nobody: it is tainted {each.shut}"
+        text = f"{each.id} is given to no task: it is tainted {each.shut}"
         yield Finding("devices", Level.WARN, text, "Its driver, or an administrator, set that.")
 
 

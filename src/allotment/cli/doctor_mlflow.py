@@ -21,7 +21,9 @@ def mlflow(folder: Path) -> list[Finding]:
     except ApiError as error:
         if isinstance(error, Refused) and error.code != Code.UNAVAILABLE:
             return []
-        advice = "Jobs go on. Where the service starts it, the service's log says why it ended."
+        advice = (
+            "Jobs continue. If the service started it, the service's log says why it ended."
+        )
         return [Finding("mlflow", Level.WARN, error.message, advice)]
     models = count(len(found.items), "model")
     text = f"it answers at {found.server}, and `allot models` shows {models}"

@@ -69,7 +69,7 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     except BackendError as error:
         place = f"engine {setup.name}: " if setup.name else ""
         advice = advice_of(str(error), over_rest=setup.rest is not None)
-        told = f"{advice} Running tasks go on."
+        told = f"{advice} Running tasks continue."
         return [*found, Finding("slurm", Level.BAD, f"{place}{error}", told)]
     finally:
         slurm.close()
@@ -140,7 +140,7 @@ def rest_findings(rest: RestSetup) -> Iterator[Finding]:
             if Path(rest.token_file).stat().st_mode & 0o077:
                 yield Finding(
                     "token", Level.BAD, f"others than its owner may read {rest.token_file}",
-                    f"chmod 600 {rest.token_file}: who has the token may act for its user.",
+                    f"chmod 600 {rest.token_file}: its holder can act as the user.",
                 )  # fmt: skip
     place = urlsplit(rest.server)
     if place.scheme == "http" and place.hostname not in ("localhost", "127.0.0.1", "::1"):
@@ -164,7 +164,7 @@ async def _whose(rest: RestSetup) -> list[Finding]:
     return [Finding(
         "token", Level.WARN,
         f"it is {login.user}'s: unless that is SlurmUser, jobs of others are refused",
-        f"`scontrol token username={me} lifespan=…` makes one that will do.",
+        f"`scontrol token username={me} lifespan=…` makes a suitable one.",
     )]  # fmt: skip
 
 
@@ -281,7 +281,7 @@ def _closed(nodes: Sequence["SlurmNode"]) -> Iterator[Finding]:
     if theirs:
         yield Finding(
             "nodes", Level.NOTE, f"drained in Slurm: {_named(theirs)}",
-            "They take no new work. Mend what is wrong there; then "
+            "They take no new work. Repair them; then "
             "`scontrol update nodename=… state=resume`.",
         )  # fmt: skip
 

@@ -57,7 +57,7 @@ def _jobs(folder: Path, slices: Mapping[str, Millis]) -> Iterator[Finding]:
                 env = client.job(row.id).spec.get("env") if turn_ms else None
                 for name, ms in sorted(short_timeouts(env, turn_ms).items()):
                     text = f"job {row.id}: {name} is {show_millis(ms)}, a turn is "
-                    text += f"{show_millis(turn_ms)}: it may end when it goes on"
+                    text += f"{show_millis(turn_ms)}: it may end when it resumes"
                     yield Finding("turns", Level.WARN, text, LONGER)
     except (ApiError, Unreachable):
         return  # Another check says what is wrong with the service.

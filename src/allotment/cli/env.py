@@ -28,7 +28,7 @@ _SHORT = 12
 Key = Annotated[str, typer.Argument(metavar="KEY", help="A key, or its beginning.")]
 
 env = typer.Typer(
-    help="Environments of packages that jobs ask for: list, look into, remove.",
+    help="Environments of packages that jobs ask for: list, build, show, remove.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )

@@ -31,7 +31,10 @@ def events(
     limit: Annotated[
         int,
         typer.Option(
-            "--limit", "-n", min=1, help="How many: the newest, or with --after the next."
+            "--limit",
+            "-n",
+            min=1,
+            help="The number of events: the newest, or with --after the next.",
         ),
     ] = 100,
     state: State = "",

@@ -99,7 +99,7 @@ def verdict(found: FairnessReport) -> list[str]:
     if over:
         most = max(over, key=lambda each: each.used_ppm - each.deserved_ppm)
         more = _percent(most.used_ppm - most.deserved_ppm)
-        lines.append(f"{most.tenant} has most beyond what it deserves: {more} of the cluster.")
+        lines.append(f"{most.tenant} has most beyond its fair share: {more} of the cluster.")
     if not starved:
         lines.append("No team is starved: no waiting job is within what its team deserves.")
     return [*lines, "To see why a job waits: `allot why JOB`."]

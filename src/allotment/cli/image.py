@@ -32,7 +32,7 @@ Registry = Annotated[
 ]
 
 image = typer.Typer(
-    help="Images that jobs bring: build, push, list, fetch ahead, look into, remove; log in.",
+    help="Images of jobs: build, push, list, fetch ahead, inspect, remove; log in.",
     rich_markup_mode=None,
     no_args_is_help=True,
 )
@@ -99,7 +99,7 @@ def _step(found: ImageView) -> Step:
 
 @image.command()
 def inspect(name: Name, state: State = "", as_json: AsJson = False) -> None:
-    """Show an image's layers, how large they are, and what would have to be fetched."""
+    """Show an image's layers, their sizes, and what would be fetched."""
     with Client(state=state) as client:
         found = client.inspect_image(name)
     if as_json:
@@ -147,7 +147,7 @@ def login(
         bool, typer.Option("--password-stdin", help="Read the password or token from stdin.")
     ] = False,
 ) -> None:
-    """Keep your password or token for a registry, where Docker keeps it too.
+    """Store your password or token for a registry, where Docker stores it, too.
 
     It is written to ~/.docker/config.json, for you alone to read. The service reads it there
     with your rights when your jobs need it.
@@ -161,7 +161,7 @@ def login(
     if not password:
         raise Failed("The password is empty.", "Give it on a line of stdin.")
     path = keep(Path.home(), registry, user, password)
-    talk(f"kept in {path}; `allot image inspect {registry}/NAME` tells whether it is taken")
+    talk(f"kept in {path}; `allot image inspect {registry}/NAME` tests it")
 
 
 @image.command()

@@ -40,9 +40,7 @@ EXAMPLES = (
 )
 Disk = Annotated[
     str,
-    typer.Option(
-        "--disk", metavar="SIZE", help="How large the folder of your layers may become."
-    ),
+    typer.Option("--disk", metavar="SIZE", help="The largest size of your layers."),
 ]
 Cpus = Annotated[str, typer.Option("--cpus", "-c", metavar="N", help="CPUs of the job.")]
 Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="Memory of the job.")]
@@ -60,7 +58,7 @@ Env = Annotated[
 
 def build(  # noqa: PLR0913 - one argument an option
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder that COPY takes files from.")
+        Path, typer.Argument(metavar="DIR", help="The folder from which COPY takes files.")
     ] = Path(),
     *,
     name: Annotated[
@@ -72,24 +70,26 @@ def build(  # noqa: PLR0913 - one argument an option
     ] = None,
     build_args: Annotated[
         list[str] | None,
-        typer.Option("--build-arg", metavar="NAME=VALUE", help="For an ARG of it. Repeatable."),
+        typer.Option(
+            "--build-arg", metavar="NAME=VALUE", help="NAME=VALUE for an ARG. Repeatable."
+        ),
     ] = None,
     secrets: Annotated[
         list[str] | None,
         typer.Option(
             "--secret",
             metavar="id=NAME,src=FILE",
-            help="A file for RUN --mount=type=secret,id=NAME; no layer has it. Repeatable.",
+            help="A file for RUN --mount=type=secret,id=NAME; in no layer. Repeatable.",
         ),
     ] = None,
     target: Annotated[
-        str, typer.Option("--target", metavar="STAGE", help="Build no further than this.")
+        str, typer.Option("--target", metavar="STAGE", help="Build only up to this stage.")
     ] = "",
     no_cache: Annotated[
         bool, typer.Option("--no-cache", help="Use no layer of an earlier build.")
     ] = False,
     push: Annotated[
-        bool, typer.Option(help="Send it to its registry when it is built.")
+        bool, typer.Option(help="Push it to its registry when it is built.")
     ] = True,
     cpus: Cpus = "",
     memory: Memory = MEMORY,
@@ -101,16 +101,16 @@ def build(  # noqa: PLR0913 - one argument an option
     env: Env = None,
     detach: Detach = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be built, and when.")
+        bool, typer.Option("--dry-run", help="Only show what would be built, and when.")
     ] = False,
     state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
-    """Build an image of a Dockerfile, and send it to its registry.
+    """Build an image from a Dockerfile, and push it to its registry.
 
-    It is built by a job of yours: with its limits, in its tenant's quota, on the machine's
-    buildah. Steps that are as they were in an earlier build are not done again. The password
-    for the registry is the one of `allot image login`. Ctrl-C does not stop the job.
+    A job builds it with the machine's buildah, within its limits and its tenant's quota.
+    Unchanged steps of an earlier build are reused. The password for the registry is that of
+    `allot image login`. Ctrl-C does not stop the job.
     """
     reference = _named(name)
     folder = folder.absolute()
@@ -146,9 +146,9 @@ def push(  # noqa: PLR0913 - one argument an option
     state: StateFolder = "",
     as_json: AsJson = False,
 ) -> None:
-    """Send an image that you have built to its registry.
+    """Push an image that you have built to its registry.
 
-    `allot image build` does it by itself, unless it was told --no-push, or could not.
+    `allot image build` does this itself, except with --no-push or after a failed push.
     """
     reference = _named(name)
     words = ["push", str(reference), *_disk(disk)]
@@ -178,7 +178,7 @@ def _recipe(
     """Find and read the Dockerfile. Raises Failed."""
     if not folder.is_dir():
         raise Failed(
-            f"There is no folder {folder}.", "Name the one that COPY takes files from."
+            f"There is no folder {folder}.", "Name the folder from which COPY takes files."
         )
     tried = [file.absolute()] if file else [folder / name for name in FILES]
     path = next((each for each in tried if each.exists()), tried[0])

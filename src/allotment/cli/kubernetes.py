@@ -31,7 +31,10 @@ kubernetes = typer.Typer(
 )
 
 Namespace = Annotated[
-    str, typer.Option("--namespace", "-n", metavar="NAME", help="Where the pods of tasks are.")
+    str,
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", help="The namespace for the pods of tasks."
+    ),
 ]
 Placed = Annotated[
     list[str] | None,
@@ -64,22 +67,22 @@ def manifests(
     tenant: Placed = None,
     jobs_of: OfTenants = None,
     image: Annotated[
-        str, typer.Option("--image", metavar="IMAGE", help="For jobs that name none.")
+        str, typer.Option("--image", metavar="IMAGE", help="The image of jobs that name none.")
     ] = "",
     service: Annotated[
         str,
         typer.Option(
             "--service",
             metavar="IMAGE",
-            help="Run the service in a pod as well: an image with Allotment.",
+            help="Also run the service in a pod: an image with Allotment.",
         ),
     ] = "",
 ) -> None:
-    """Print what gives the service its rights: a namespace, an account, and just those.
+    """Print the manifests for the service: a namespace, an account, and its rights.
 
-    On top, as comments, is the engine that goes with it, for the configuration of the service.
-    With --service, a Deployment runs that with just this, in the cluster itself.
-    The namespaces whose pods are placed have to be there.
+    Comments at the top have the matching engine for the configuration of the service. With
+    --service, a Deployment runs the service with this configuration in the cluster. The
+    namespaces of --tenant must exist.
     """
     from ruamel.yaml import YAML  # noqa: PLC0415 - only here
     from ruamel.yaml.scalarstring import (  # noqa: PLC0415
@@ -141,7 +144,7 @@ def doctor(
         typer.Option(
             "--kubeconfig",
             metavar="FILE",
-            help="A cluster that no service has yet; `default`: kubectl's own.",
+            help="A cluster that no service uses yet; `default`: kubectl's own.",
         ),
     ] = "",
     context: Annotated[
@@ -154,7 +157,7 @@ def doctor(
 ) -> None:
     """Check the clusters of the service: the version, each right by name, and the nodes.
 
-    With --kubeconfig, check a cluster before a service is told of it.
+    With --kubeconfig, check a cluster that no service uses yet.
 
     The exit code is 1 if something necessary is broken, not for a note or a warning.
     """

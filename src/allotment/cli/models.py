@@ -23,7 +23,7 @@ COLUMNS = (
 def models(state: State = "", as_json: AsJson = False) -> None:
     """List the models registered in MLflow, and the job that made each.
 
-    MLflow says so of itself, and whoever reaches it can write there.
+    These are MLflow's own statements: everybody who reaches the server can write there.
 
     Examples:
       allot models

@@ -33,15 +33,15 @@ MOST_WAYS = 3
 
 
 def pools(state: State = "", as_json: AsJson = False) -> None:
-    """List the pools of nodes, and what more of their nodes would let start.
+    """List the pools of nodes, and the jobs that more of their nodes would let start.
 
-    The planner is asked what it would do with more nodes: WANTED is how many. Then each
-    waiting job that they would let start, in the order of the queues; those before it keep
-    theirs. A job that waits for its turn, for quota or for a place that others are leaving is
-    not listed, as no node would help it. Of several ways the cheapest is counted.
+    WANTED is the number of nodes that the planner would use in addition. The second table lists
+    each waiting job that they would let start, in the order of the queues; earlier jobs keep
+    their nodes. A job is not listed if no node would help it: it waits for its turn, for quota
+    or for a place that others are leaving. If there are several ways, the cheapest counts.
 
-    A node is of the pool that its label `pool` names; on Kubernetes that is the label of the
-    cloud. `pools` in the configuration adds prices, bounds, and pools without nodes.
+    The label `pool` of a node names its pool; on Kubernetes it is the label of the cloud.
+    `pools` in the configuration adds prices, limits, and pools without nodes.
 
     Examples:
       allot pools

@@ -66,13 +66,12 @@ def ps(  # noqa: PLR0913 - one argument an option
     every: Every = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, newest first: what runs, what waits and why.
+    """List jobs, newest first: their states, and why they wait.
 
-    Shows live jobs and those that finished in the last hour, an array in one line; of an
-    array that is named, its jobs. WHY says what a job waits for, how it ended, or what it
-    borrows: the parts in which it goes beyond its tenant's guarantee, until another tenant
-    reclaims them. A state with a question mark is the last one known: the engine of the job
-    does not answer now.
+    The list has live jobs and those that finished in the last hour. An array is one line; if
+    you name it, its jobs are listed. WHY says what a job waits for, how it ended, or what it
+    borrows: the resources beyond its tenant's guarantee, until another tenant reclaims them. A
+    state with a question mark is the last known one: the engine of the job does not answer.
 
     Examples:
       allot ps

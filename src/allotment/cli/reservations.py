@@ -46,14 +46,17 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
         Many, typer.Option("--user", help="A user who may use it; repeatable.")
     ] = None,
     tenant: Annotated[Many, typer.Option("--tenant", help="A tenant that may use it.")] = None,
-    queue: Annotated[Many, typer.Option("--queue", help="A TENANT/QUEUE that may.")] = None,
+    queue: Annotated[
+        Many, typer.Option("--queue", help="A TENANT/QUEUE whose jobs may use it.")
+    ] = None,
     evict: Annotated[
         bool, typer.Option("--evict", help="Evict jobs that still run there when it begins.")
     ] = False,
     notice: Annotated[
         str,
         typer.Option(
-            "--notice", help="For how long before it jobs without a time limit are kept off."
+            "--notice",
+            help="Jobs without a time limit stay off these nodes for this long before it.",
         ),
     ] = "",
     reason: Annotated[
@@ -121,7 +124,7 @@ def unreserve(name: Name, state: State = "", as_json: AsJson = False) -> None:
 
 
 def reservations(state: State = "", as_json: AsJson = False) -> None:
-    """List the nodes that are set aside, now or some time ahead, and for whom.
+    """List the nodes that are set aside, now or later, and for which users.
 
     JOBS lists jobs on these nodes that may not use them during the reservation, without jobs
     whose time limit ends them before it begins.

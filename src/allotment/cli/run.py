@@ -109,7 +109,9 @@ def run(  # noqa: PLR0913 - one argument an option
     save: Annotated[
         str,
         typer.Option(
-            "--save", metavar="NAME", help="Make its outputs a version of a dataset in the end."
+            "--save",
+            metavar="NAME",
+            help="Make its outputs a version of a dataset when it succeeds.",
         ),
     ] = "",
     code: CodeFolder = None,
@@ -119,11 +121,14 @@ def run(  # noqa: PLR0913 - one argument an option
             "--requirements",
             "-r",
             metavar="FILE",
-            help="Run with the packages that it lists; pyproject.toml: with those of its lock.",
+            help="Run with the packages in this file; pyproject.toml: with those of its lock.",
         ),
     ] = None,
     python: Annotated[
-        str, typer.Option("--python", metavar="VERSION", help="Of these packages: 3.11.")
+        str,
+        typer.Option(
+            "--python", metavar="VERSION", help="The Python for these packages: 3.11."
+        ),
     ] = "",
     output: Annotated[
         Path | None,
@@ -134,7 +139,7 @@ def run(  # noqa: PLR0913 - one argument an option
         typer.Option(
             "--mpi",
             metavar="HOW",
-            help="Its tasks are the ranks of MPI: pmix, pmi2; or mpirun starts them. On Slurm.",
+            help="Its tasks are MPI ranks: pmix, pmi2; mpirun: it starts them. On Slurm.",
         ),
     ] = "",
     retry: Annotated[
@@ -173,10 +178,10 @@ def run(  # noqa: PLR0913 - one argument an option
     of the task that failed first, or 128 + n if signal n ended it. Ctrl-C does not stop the
     job.
 
-    With --image it runs in an image: nothing of this folder or your variables is there but what
-    --code, --data and --env bring along.
+    With --image it runs in an image, and sees nothing of this folder or your variables except
+    what --code, --data and --env bring along.
 
-    The value of a --secret is never on a command line, because other users can see that. It
+    The value of a --secret is never on a command line, because other users can see it there. It
     is read from your environment, a file (without the end of its last line) or standard
     input.
 
@@ -381,7 +386,7 @@ def labels_of(words: Iterable[str]) -> dict[str, str]:
     """Read labels: KEY=VALUE each."""
     found = {key: value for key, equals, value in (w.partition("=") for w in words) if equals}
     if len(found) < len(list(words)):
-        raise Failed("A label is KEY=VALUE, and each key stands once.", "--label team=vision")
+        raise Failed("A label is KEY=VALUE, with each key only once.", "--label team=vision")
     return found
 
 
@@ -424,7 +429,7 @@ def _secret(name: str, file: str, environ: Mapping[str, str]) -> str:
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", "") or "no such file").lower()
         raise Failed(
-            f"--secret {name}: what stands after `=` cannot be read: {why}.",
+            f"--secret {name}: the source after `=` cannot be read: {why}.",
             "Name a file there, not the secret itself: others can see command lines.",
         ) from None
 

@@ -115,7 +115,7 @@ def chosen(  # noqa: PLR0913 - one argument an option
     """Make a choice of what was given. Raises Failed where that does not go together."""
     wanted, folder = states_and_folder(states or ())
     if mine and (all_ or user):
-        raise Failed("--mine cannot stand beside --all or --user.", "Keep one of them.")
+        raise Failed("--mine cannot be used with --all or --user.", "Keep one of them.")
     jobs = Selector(
         refs=tuple(refs or ()), mine=mine, all=all_, user=user, name=name, tenant=tenant,
         states=wanted, labels=tuple(labels or ()),

@@ -26,7 +26,7 @@ from allotment.client import Client
 from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
 from allotment.service.views import CheckpointView, JobView, ProgressView, RunView
 
-PRIVATE = "what it runs and writes is shown to its owner and the administrator"
+PRIVATE = "only its owner and the administrator see its command and output"
 SHORT = 12
 """Digits of a digest."""
 MOST_RUNS = 5
@@ -46,7 +46,7 @@ def show(
 ) -> None:
     """Show a job: its attempts, tasks, phases of starting, how it ended and what to do.
 
-    With --key it says whether a submission was taken whose answer was lost or uncertain.
+    With --key, if the answer to a submission was lost or uncertain: whether it was accepted.
 
     Examples:
       allot show 12

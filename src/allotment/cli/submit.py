@@ -48,7 +48,7 @@ def submit(  # noqa: PLR0913 - one argument an option
         typer.Option(
             "--ignore",
             metavar="OPTION",
-            help="An option of a batch script that is only warned of: exclusive. Repeatable.",
+            help="Ignore an option of a batch script, with a warning: exclusive. Repeatable.",
         ),
     ] = None,
     arguments: Annotated[
@@ -80,7 +80,7 @@ def submit(  # noqa: PLR0913 - one argument an option
         bool,
         typer.Option(
             "--dry-run",
-            help="Only show what it would bring, and where and when it would start.",
+            help="Only show the job, and where and when it would start.",
         ),
     ] = False,
     state: StateFolder = "",

@@ -61,7 +61,9 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
     ] = None,
     count: Annotated[
         int,
-        typer.Option("--random", metavar="N", show_default=False, help="Draw so many trials."),
+        typer.Option(
+            "--random", metavar="N", show_default=False, help="Draw this many trials at random."
+        ),
     ] = 0,
     studied: Annotated[
         int,
@@ -69,14 +71,15 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
             "--optuna",
             metavar="N",
             show_default=False,
-            help="Let Optuna propose so many, each from the results so far.",
+            help="Let Optuna propose this many trials, each from earlier results.",
         ),
     ] = 0,
     seed: Annotated[
-        int | None, typer.Option("--seed", metavar="N", help="The same seed, the same draws.")
+        int | None,
+        typer.Option("--seed", metavar="N", help="The same seed draws the same trials."),
     ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", metavar="NAME", help="What trials are compared by.")
+        str, typer.Option("--metric", metavar="NAME", help="The metric that compares trials.")
     ] = "",
     maximize: Annotated[
         bool, typer.Option("--maximize", help="More of the metric is better.")
@@ -93,25 +96,31 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
             "--eta",
             metavar="N",
             show_default=False,
-            help="At a rung one in N goes on; 3 if not given.",
+            help="At a rung one in N continues; 3 if not given.",
         ),
     ] = 0,
     max_running: Annotated[
         int,
         typer.Option(
-            "--max-running", metavar="N", show_default=False, help="So many trials at a time."
+            "--max-running",
+            metavar="N",
+            show_default=False,
+            help="At most this many trials at a time.",
         ),
     ] = 0,
     gpu_hours: Annotated[
         float,
         typer.Option(
-            "--gpu-hours", metavar="N", show_default=False, help="Stop all when these are used."
+            "--gpu-hours",
+            metavar="N",
+            show_default=False,
+            help="Stop all trials when these are used.",
         ),
     ] = 0,
     cpu_hours: Annotated[
         float,
         typer.Option(
-            "--cpu-hours", metavar="N", show_default=False, help="The same of CPU-hours."
+            "--cpu-hours", metavar="N", show_default=False, help="The same for CPU-hours."
         ),
     ] = 0,
     changes: Changes = None,
@@ -127,7 +136,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
     Each trial is a job of one array: it waits in its queue, is retried and shown like any
     other. Its parameters replace {NAME} in the command, and are variables of its tasks. With
     --rungs, trials that report the metric with allotment.progress are compared at these
-    steps, and only the best go on.
+    steps, and only the best continue.
     """
     given: dict[str, object] = {
         "parameters": _parameters(parameters or []),

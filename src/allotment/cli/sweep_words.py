@@ -114,7 +114,7 @@ def _rule(sweep: Sweep, max_running: int) -> str:
         parts.append(f"{sweep.goal.value} {harmless(sweep.metric)}")
     if (rule := sweep.halving) is not None:
         at = ", ".join(show_millis(each) if rule.by_time else str(each) for each in rule.rungs)
-        parts.append(f"one in {rule.eta} goes on at {'' if rule.by_time else 'step '}{at}")
+        parts.append(f"one in {rule.eta} continues at {'' if rule.by_time else 'step '}{at}")
     if max_running:
         parts.append(f"{max_running} at a time")
     return "; ".join(parts)

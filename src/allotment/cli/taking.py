@@ -17,7 +17,7 @@ CodeFolder = Annotated[
     typer.Option(
         "--code",
         metavar="DIR",
-        help="Take this folder along as it is now, without what git or .allotignore excludes.",
+        help="Take this folder along as it is now, without what git or .allotignore exclude.",
     ),
 ]
 

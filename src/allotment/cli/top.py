@@ -61,13 +61,13 @@ def top(  # noqa: PLR0913 - one argument an option
 ) -> None:
     """Show what running tasks use now: CPU, memory, devices, steps, time left.
 
-    CPU and MEMORY are written as used/allowed. GPU is how busy the devices of the task are,
-    where their driver can be asked. STEP, STEPS/H and LEFT are the progress that the job
-    reports; without it STEP and STEPS/H come from its checkpoints. Where jobs take turns, TURN
-    is how much of its turn a job has left, or `over` once others may have theirs. GAIN is how
-    fast a job is since it was moved or grew, against before; of one that runs beside another,
-    what both do at once against their turns. Below, suspended jobs are named. The page is
-    drawn again every 2 s until Ctrl-C; a file gets it once.
+    CPU and MEMORY are used/allowed. GPU is how busy the devices of the task are, if their
+    driver says so. STEP, STEPS/H and LEFT are the progress that the job reports; without it
+    STEP and STEPS/H come from its checkpoints. If jobs take turns, TURN is the rest of a job's
+    turn, or `over` when other jobs may have theirs. GAIN is the speed of a job against its
+    speed before it moved or grew; for a job that runs beside another, the speed of both
+    together against their turns. Below, suspended jobs are listed. The page is refreshed every
+    2 s until Ctrl-C; a file gets it once.
 
     Examples:
       allot top

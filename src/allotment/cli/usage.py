@@ -84,13 +84,12 @@ def usage(
 ) -> None:
     """Show the GPU-hours and CPU-hours that tenants, users or jobs held.
 
-    OWN counts what was within guarantees, and BORROWED what was beyond them. LOST counts
-    the hours, of both kinds, whose work was lost by evictions.
-    OF ALL is the part of all GPU-hours of the cluster. Start-up counts, suspension does not.
-    GPU USE is the part of a row's GPU-hours in which the GPUs were at work, at most: `≤ 40%`.
-    Hours in which nothing watched the GPUs do not count in it.
-    An earlier job counts from --since on. If tenants have budgets, their present state
-    follows: GPU-hours USED, when to WARN, the MOST.
+    OWN are hours within guarantees, and BORROWED those beyond them. LOST are the hours, of both
+    kinds, whose work evictions lost. OF ALL is the part of all GPU-hours of the cluster.
+    Start-up counts, suspension does not. GPU USE is an upper limit of the part of the GPU-hours
+    in which the GPUs were busy: `≤ 40%`. It ignores hours without measurement. An earlier job
+    counts from --since on. If tenants have budgets, a table of them follows: the GPU-hours
+    USED, and the limits WARN and MOST.
 
     Examples:
       allot usage

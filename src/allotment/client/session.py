@@ -108,7 +108,7 @@ class Session:
             if self.exit_code is None:
                 raise _closed(error) from error
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"The service sent what it should not: {error}.") from error
+            raise Unreadable(f"The service sent an unexpected message: {error}.") from error
 
     def send(self, data: bytes) -> None:
         """Send input. Does nothing once the command is gone."""

@@ -262,7 +262,7 @@ def lost(error: Exception) -> Unreachable:
     what = str(error) or type(error).__name__
     return Unreachable(
         f"The connection to the service was lost: {what}.",
-        "If it stopped, start it again with `allot up`: jobs that run go on, none is lost.",
+        "If it stopped, start it again with `allot up`: running jobs continue, none is lost.",
     )
 
 

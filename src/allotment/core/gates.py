@@ -47,7 +47,7 @@ class Gate(Enum):
 
     RESERVED = "a place is reserved for it, which others must leave first"
     CAP = "its user or queue holds all it may, its budget is used up, or its queue is stopped"
-    TIER = "what is left is for other queues of its tenant"
+    TIER = "the rest is for other queues of its tenant"
     RIGHT = "its tenant has no room for it, and may not borrow for it"
     BYPASSED = "a job before it was overtaken as often as it may be"
     ORDER = "a blocked job before it in its queue, which it may not pass"

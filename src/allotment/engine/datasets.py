@@ -170,7 +170,7 @@ def no_such_version(dataset: Dataset, number: int) -> Rejected:
         )
     there = ", ".join(str(each.number) for each in dataset.versions[-10:]) or "none yet"
     makes = (
-        "A job that names none makes one of what is in the object store."
+        "A job that names no version makes one from the present objects of the store."
         if dataset.kind is DataKind.OBJECTS
         else f"`allot data put {dataset.name} DIR` makes one."
     )
@@ -266,7 +266,7 @@ def _grant(state: State, command: c.GrantData) -> Emit:
             f"Tenants here: {', '.join(tenants)}.",
         )
     if not grant.name or len(grant.name) > 256 or not grant.name.isprintable():
-        raise Rejected(Code.BAD_REQUEST, f"{grant.name[:80]!r} is nobody's name.")
+        raise Rejected(Code.BAD_REQUEST, f"{grant.name[:80]!r} is no user or tenant.")
     if grant in dataset.grants:
         return
     if len(dataset.grants) >= MOST_GRANTS:

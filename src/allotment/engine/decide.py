@@ -327,14 +327,14 @@ def _suspend(job: JobRecord) -> Emit:
         other = packing.beside
         raise Rejected(
             Code.WRONG_STATE,
-            f"Job {job.id} runs beside job {other} until its turn: it would go on by itself.",
-            f"To part them: `allot suspend {other}`; then job {job.id} can be suspended, too.",
+            f"Job {job.id} runs beside job {other} until its turn, and would resume by itself.",
+            f"To separate them: `allot suspend {other}`; then suspend job {job.id}, too.",
         )
     if job.state is JobState.SUSPENDED:
         if job.attempts[-1].wants_resume:
             raise Rejected(
                 Code.WRONG_STATE,
-                f"Job {job.id} is suspended, and goes on by itself when its devices are free.",
+                f"Job {job.id} is suspended; it continues by itself when its devices are free.",
                 f"Suspend it again once it runs, or end it: `allot cancel {job.id}`.",
             )
         return

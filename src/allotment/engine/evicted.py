@@ -23,7 +23,7 @@ def evicted_for(state: State, job: JobRecord) -> str:
     """Return for which job another was evicted, in a sentence; '' if that is not known."""
     shrink = job.attempts[-1].shrink if job.attempts else None
     if shrink is not None and shrink.wanted_by is None:
-        return "With more tasks its job was slower, so it goes on without this one."
+        return "With more tasks its job was slower, so it continues without this one."
     wanted_by = _wanted_by(job.attempts[-1]) if job.attempts else None
     other = state.jobs.get(wanted_by) if wanted_by is not None else None
     if other is None:
@@ -66,7 +66,7 @@ def demoted_for(state: State, id: JobId, wanted_by: JobId) -> str:
     if job is None or other is None:
         return f"its guarantee goes to job {wanted_by} of its tenant"
     if job is other:
-        return "it goes on elsewhere, in cells of its tenant"
+        return "it continues elsewhere, in cells of its tenant"
     if took_turn(state, id, wanted_by):
         return f"it is the turn of job {wanted_by}"
     if _is_more_urgent(other.spec, job.spec):
@@ -100,15 +100,15 @@ def _for_itself(attempt: AttemptRecord) -> str:
     gain = attempt.stop.gain if attempt.stop is not None else None
     match gain.why if gain is not None else MoveFor.NEARER:
         case MoveFor.TASKS if gain is not None and gain.expected:
-            return f"Devices were idle, and it goes on with up to {gain.tasks} tasks."
+            return f"Devices were idle, and it continues with up to {gain.tasks} tasks."
         case MoveFor.BACK:
-            return "It was faster where it was before, and goes on there."
+            return "It was faster at its old place, and continues there."
         case MoveFor.IDLE:
-            return "Others take turns on its devices, and it goes on where some are idle."
+            return "Others take turns on its devices, and it continues on idle ones."
         case MoveFor.ROOM:
-            return "It leaves a nearly empty node to others, and goes on elsewhere."
+            return "It leaves a nearly empty node to others, and continues elsewhere."
         case _:
-            return "A better place became free, and it goes on there."
+            return "A better place became free, and it continues there."
 
 
 def _wanted_by(attempt: AttemptRecord) -> JobId | None:

@@ -200,7 +200,7 @@ BY_CODE: Final[Mapping[int, Diagnosis]] = {
     ),
     CHECKPOINT_STOP: Diagnosis(
         "checkpoint_unasked",
-        "The program says that it stopped at a checkpoint, but nobody told it to stop.",
+        "The program says that it stopped at a checkpoint, but it got no signal to stop.",
         USER,
         UNKNOWN,
         "Exit with 85 only after the warning signal; end with 0 when the work is done.",
@@ -217,7 +217,7 @@ BY_CODE: Final[Mapping[int, Diagnosis]] = {
         "Its batch script asked to be queued again.",
         USER,
         UNKNOWN,
-        "Nothing to do: after `scontrol requeue` the script starts anew.",
+        "Nothing to do: after `scontrol requeue` the script starts again.",
     ),
     124: Diagnosis(
         "own_time_limit",

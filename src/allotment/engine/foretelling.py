@@ -117,6 +117,6 @@ class Foretelling:
         whose = f"{user}'s {name}" if runs.name else f"jobs of {user}"
         many = "the last run" if count == 1 else f"the last {count} runs"
         return (
-            f"It is taken to run for {show_millis(self.told_ms(job))}: predicted from {many} "
-            f"of {whose}."
+            f"It is expected to run for {show_millis(self.told_ms(job))}: predicted from "
+            f"{many} of {whose}."
         )

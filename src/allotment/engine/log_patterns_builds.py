@@ -22,7 +22,7 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_base_denied",
-            "You may not read an image that it builds on, or the password is refused.",
+            "You may not read a base image, or the password is refused.",
             USER,
             NEVER,
             _LOGIN + "Else ask its owner.",
@@ -34,10 +34,10 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_base_gone",
-            "There is no such image as it builds on, or none for this kind of machine.",
+            "A base image does not exist, or not for this kind of machine.",
             USER,
             NEVER,
-            "See the name and the tag in FROM, and in COPY --from.",
+            "Check the name and the tag in FROM, and in COPY --from.",
         ),
         "base_gone",
         "initializing source docker://127.0.0.1:5000/base:9: reading manifest 9: manifest "
@@ -58,7 +58,7 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_push_failed",
-            "It is built, but was not pushed.",
+            "The image is built, but could not be pushed.",
             USER,
             UNKNOWN,
             "See what the registry says; then: allot image push IMAGE.",
@@ -69,10 +69,10 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_registry_away",
-            "A registry cannot be reached, or has broken off.",
+            "A registry cannot be reached, or closed the connection.",
             PLATFORM,
             UNKNOWN,
-            "Try again later. What is built is kept: allot image push IMAGE sends it.",
+            "Try again later. The built image is kept: allot image push IMAGE.",
         ),
         "registry_away",
         "pinging container registry 127.0.0.1:5000: connect: connection refused",
@@ -80,10 +80,10 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_not_built",
-            "The Dockerfile cannot be built as it is.",
+            "The Dockerfile has an error.",
             USER,
             NEVER,
-            "See the line of it that the message names.",
+            "See the line that the message names.",
         ),
         "not_built",
         "dockerfile parse error line 3: unknown instruction: RUNN",
@@ -91,7 +91,7 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_not_here",
-            "There is no image of that name among those that you have built.",
+            "You have built no image of that name.",
             USER,
             NEVER,
             "Build it: allot image build -t IMAGE DIR.",
@@ -102,10 +102,10 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_too_large",
-            "What is built and kept has become larger than may be.",
+            "Your layers are larger than allowed.",
             USER,
             NEVER,
-            "Build less, or more at once: --disk SIZE; .dockerignore keeps files out.",
+            "Allow more with --disk SIZE, or leave files out with .dockerignore.",
         ),
         "too_large",
         "/home/ada/.local/share/allotment/images is larger than 20 GiB",
@@ -113,7 +113,7 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_disk_full",
-            "The disk is full where the layers of its user are kept.",
+            "The disk with the layers of its user is full.",
             PLATFORM,
             UNKNOWN,
             "They are in ~/.local/share; XDG_DATA_HOME puts them elsewhere.",
@@ -124,10 +124,10 @@ BUILDS: Final = (
     _pattern(
         Diagnosis(
             "image_no_folder",
-            "The folder for its user's layers cannot be used.",
+            "The folder for the layers of its user cannot be used.",
             USER,
             NEVER,
-            "Put it elsewhere by XDG_DATA_HOME: yours alone, on a local file system.",
+            "Set XDG_DATA_HOME to a folder of your own on a local file system.",
         ),
         "no_folder",
         "/home/ada/.local/share/allotment/images: Permission denied",
@@ -138,7 +138,7 @@ BUILDS: Final = (
             "The machine has no buildah, or does not let it work.",
             PLATFORM,
             NEVER,
-            "Have buildah installed there; unprivileged user namespaces must be allowed.",
+            "An administrator installs buildah there, and allows user namespaces.",
         ),
         "no_builder",
         "buildah is not installed on this machine",

@@ -62,7 +62,7 @@ def _words(account: Account, part: str, need: Vector) -> Blocked:
     if alone and part == JOBS:
         hint = "No job may start there: move it (allot edit JOB --set queue=NAME)."
     elif alone:
-        hint = "It needs more than that alone: ask for less (allot edit)."
+        hint = "It alone needs more than this limit: ask for less (allot edit)."
     return Blocked(reason, message, hint=hint)
 
 

@@ -83,9 +83,9 @@ def why_never_in_cells(cluster: Cluster, shape: Shape) -> Blocked:
     have = owned(book_of(cluster), shape.tenant, shape.pin)
     whose = f"the pinned cell {shape.pin}" if shape.pin else f"tenant {shape.tenant}"
     if shape.opportunistic:
-        own = "It runs only on what is idle"
+        own = "It runs only on idle resources"
     elif have:
-        own = f"It is larger than what {whose} owns now ({have})"
+        own = f"It is larger than the cells that {whose} has now ({have})"
     else:
         own = (
             "Its pinned cell is gone"
@@ -191,10 +191,10 @@ def _nothing_idle(cluster: Cluster, shape: Shape) -> Blocked:
 def _why_borrow(cluster: Cluster, shape: Shape) -> str:
     """Return why it does not start in its tenant's own cells."""
     if shape.opportunistic:
-        return "It runs only on what is idle."
+        return "It runs only on idle resources."
     if cluster.guarantee.could_fit(shape):
         return share_words(cluster, shape)
     have = owned(book_of(cluster), shape.tenant, "")
     if not have:
         return "Its tenant owns no cells, so it can only borrow."
-    return f"It is larger than what its tenant owns ({have}), so it can only borrow."
+    return f"It is larger than its tenant's cells ({have}), so it can only borrow."

@@ -24,7 +24,7 @@ def why_others(asked: Question) -> Blocked | None:
     used = [f"{cluster.nodes[book.id].name} ({show_resources(_used(book))})" for book in books]
     return Blocked(
         Reason.OTHERS,
-        f"It would fit if others did not use nodes beside Allotment: {listed(used)}.",
+        f"It would fit if others did not use these nodes beside Allotment: {listed(used)}.",
         hint="It starts when they end: see `allot nodes`; `squeue`, `kubectl get pods -A`.",
     )
 

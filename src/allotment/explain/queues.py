@@ -51,10 +51,10 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
         blocked = Blocked(
             Reason.QUEUE_SHARE,
             f"Queue {kept.account.queue} of {shape.tenant} does not lend: "
-            f"{show_part(kept.part, kept.amount)} of what is left is kept for it.",
+            f"{show_part(kept.part, kept.amount)} of the idle resources stay free for it.",
             hint="It starts when jobs of its tenant end."
             if whose
-            else "It starts when enough more is idle, whichever jobs end.",
+            else "It starts when enough more is idle, whatever jobs end.",
         )
         return Aside(blocked, (kept.part,), whose)
     return None
@@ -113,8 +113,8 @@ def why_never_due(cluster: Cluster, shape: Shape) -> str:
             return f"it is pinned to {shape.pin}, which its tenant does not have"
         return f"it is larger than {shape.pin}, to which it is pinned"
     if shape.opportunistic:
-        return f"it runs only on what is idle, and {_may_not_borrow(cluster, shape)}"
-    return f"it is larger than what its tenant owns, and {_may_not_borrow(cluster, shape)}"
+        return f"it runs only on idle resources, and {_may_not_borrow(cluster, shape)}"
+    return f"it is larger than its tenant's cells, and {_may_not_borrow(cluster, shape)}"
 
 
 def _may_not_borrow(cluster: Cluster, shape: Shape) -> str:
@@ -136,7 +136,7 @@ def why_bypassed(cluster: Cluster, waiting: Standing) -> Blocked:
     return Blocked(
         Reason.BEHIND,
         f"Job {first} is before it in queue {waiting.shape.queue}, and was overtaken {times:,} "
-        "times, as often as a job of that queue may be.",
+        "times, the most that this queue allows.",
         hint=f"See `allot why {first}`.",
     )
 

@@ -163,7 +163,7 @@ def _mended_counted(asked: Question) -> Blocked | None:
 def _next_cycle(asked: Question) -> Blocked:
     """Return that nothing keeps a job."""
     if asked.preempts:
-        how = "less urgent jobs of its own tenant make way for it"
+        how = "it preempts less urgent jobs of its own tenant"
     else:
         how = _wording(asked.cluster).soon(asked)
     return Blocked(Reason.PENDING, f"Nothing is in its way; {how} in the next cycle.")
@@ -202,7 +202,7 @@ def _no_right_counted(asked: Question) -> Blocked:
     if shape.opportunistic:
         return Blocked(
             Reason.QUOTA,
-            f"It runs only on what is idle, and tenant {shape.tenant} may not borrow.",
+            f"It runs only on idle resources, and tenant {shape.tenant} may not borrow.",
         )
     return _over_quota(cluster, shape.tenant, total_of(shape.requests))
 
@@ -219,9 +219,9 @@ def _held_up(asked: Question) -> Blocked:
         case QueueOrder.STRICT:
             how = "in which no job overtakes a blocked job"
         case QueueOrder.EASY:
-            how = "and could start later if this one went first"
+            how = "and could start later if this job started first"
         case _:
-            how = "and could start later than planned if this one went first"
+            how = "and could start later than planned if this job started first"
     return Blocked(
         Reason.BEHIND,
         f"Job {ahead} is before it in queue {queue}, {how}.",
@@ -400,9 +400,7 @@ def _why_set_aside(cluster: Cluster, shape: Shape, now: Instant) -> Blocked:
         )
     ahead = show_millis(first.begin - now)
     runs = (
-        f"it may run for {show_millis(span_ms)}"
-        if span_ms >= 0
-        else "nobody knows how long it runs"
+        f"it may run for {show_millis(span_ms)}" if span_ms >= 0 else "its run time is unknown"
     )
     return Blocked(
         Reason.RESERVATION,
@@ -471,4 +469,4 @@ def _why_not_back(cluster: Cluster, gang: Gang, need: Resources, now: Instant) -
                 hint="See `allot nodes` and `allot health`, or end it: `allot cancel`.",
             )
         case _:
-            return Blocked(Reason.RESUMING, "Its devices are in use by others.")
+            return Blocked(Reason.RESUMING, "Other jobs use its devices.")

@@ -73,7 +73,7 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     context: str = ""
     namespace: str = ""
     image: str = ""
-    """For jobs that name none."""
+    """The image of jobs that name none."""
     volumes: tuple[tuple[str, str], ...] = ()
     """Paths in pods, and the claim of what is there; or `host`."""
     force_after_ms: Millis = Millis(0)

@@ -71,7 +71,7 @@ def _check_image(spec: JobSpec, backend: Backend | None) -> None:
     if isinstance(backend, Contained) and not (spec.image or backend.default_image):
         raise Rejected(
             Code.NOT_SUPPORTED,
-            "The job names no image to run in, and the engine has none for such jobs.",
+            "The job names no image, and the engine has no default image.",
             "Add `image: …`. An administrator can set one for all: `image` under `engines`.",
         )
 

@@ -178,7 +178,7 @@ def _without_running(job: JobRecord, now: Instant) -> StartEstimate | None:
     if job.state is JobState.SUSPENDED:
         if attempt.wants_resume:
             return None
-        return said(Outlook.NEVER, f"It is suspended. To let it go on: allot resume {job.id}.")
+        return said(Outlook.NEVER, f"It is suspended. To continue it: allot resume {job.id}.")
     if job.state is JobState.STOPPING:
         if attempt.stop is not None and attempt.stop.cause is StopCause.EVICTED:
             return None
@@ -321,14 +321,18 @@ def _note_on(
 
 
 def _endless_words(jobs: Sequence[JobId]) -> str:
-    """Return who is in the way for nobody knows how long."""
+    """Return which jobs of unknown end are in the way."""
     named = ", ".join(str(job) for job in jobs[:MOST_NAMED])
     if len(jobs) == 1:
-        who, why_not = f"Job {named} is", "it runs: it has no max_run_time, and no job like it"
-        return f"{who} in its way, and nobody knows how long {why_not} has ended."
+        return (
+            f"Job {named} is in its way, and its end is unknown: it has no max_run_time, and "
+            "no job like it has ended."
+        )
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
-    why_not = "they run: they have no max_run_time, and no jobs like them"
-    return f"Jobs {named}{more} are in its way, and nobody knows how long {why_not} have ended."
+    return (
+        f"Jobs {named}{more} are in its way, and their ends are unknown: they have no "
+        "max_run_time, and no jobs like them have ended."
+    )
 
 
 def _reason_words(blocked: Blocked) -> str:

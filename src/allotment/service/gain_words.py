@@ -39,11 +39,11 @@ GOES: Final[Mapping[MoveFor, str]] = {
 def packed_words(beside: JobId, expected_milli: int, *, proven: bool) -> str:
     """Return that a gang runs beside another, and what is expected of it."""
     if proven:
-        return f"goes on beside job {beside} on its devices: both gained by it before"
+        return f"runs beside job {beside} on its devices: both gained by it before"
     told = ""
     if expected_milli:
         told = f": by how busy these were, up to {times(expected_milli)} what turns give"
-    return f"goes on beside job {beside} on its devices, to see what both gain{told}"
+    return f"runs beside job {beside} on its devices, to measure what both gain{told}"
 
 
 def packing_words(event: PackingMeasured) -> str:
@@ -66,7 +66,7 @@ def beside_words(packing: Packing) -> str:
     elif packing.proven:
         known = "Both gained by it before."
     else:
-        known = "What both gain is not known yet: they have to tell of more of their steps."
+        known = "The gain is not known yet: both must report more steps."
     return f"It runs beside job {packing.beside}, which has its devices now. {known}"
 
 
@@ -76,17 +76,17 @@ def times(milli: int) -> str:
 
 
 PARTED: Final[Mapping[Parted, str]] = {
-    Parted.WORSE: "they do better by turns",
-    Parted.UNMEASURED: "they did not tell enough of their steps; they are not packed again",
+    Parted.WORSE: "turns are better for them",
+    Parted.UNMEASURED: "they reported too few steps; they are not packed again",
     Parted.OVER: "that is over",
-    Parted.LEFT: "that runs there no longer",
+    Parted.LEFT: "that job no longer runs there",
     Parted.CPU: "others hold the CPUs that it used",
-    Parted.QUEUE: "their queue packs no more",
+    Parted.QUEUE: "their queue no longer packs",
 }
 
 
 def gained_words(rate: int, before: int, expected: int, *, kept: bool) -> str:
     """Return what a move gained, in steps an hour."""
-    verdict = "" if kept else "; it is not moved for more again"
+    verdict = "" if kept else "; it is not moved for more speed again"
     hoped = f", {expected:,} were expected" if expected not in (0, before) else ""
     return f"makes {rate:,} steps an hour since it moved, {before:,} before{hoped}{verdict}"

@@ -13,5 +13,5 @@ def told_of_parts(spec: JobSpec) -> tuple[str, ...]:
         return ()
     return (
         f"gpu: {show_milli(parts[0])} of a GPU is counted, not enforced: a task can take more "
-        "of its time and memory, and so can the jobs that share it. A whole GPU is had alone.",
+        "of its time and memory, and so can jobs that share it. A whole GPU is never shared.",
     )

@@ -113,7 +113,7 @@ def _check(selector: Selector) -> None:
         raise Rejected(Code.BAD_REQUEST, f"More than {MOST_IDS:,} jobs are named.")
     if selector.mine and (selector.all or selector.user not in ("",)):
         raise Rejected(
-            Code.BAD_REQUEST, "--mine cannot stand beside --all or --user.", "Keep one of them."
+            Code.BAD_REQUEST, "--mine cannot be used with --all or --user.", "Keep one of them."
         )
 
 

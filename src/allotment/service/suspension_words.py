@@ -17,9 +17,7 @@ def suspended_words(how: Suspension) -> str:
     if how.grade is Grade.FROZEN:
         return GRADES[how.grade]
     if not how.kept:
-        return (
-            f"{GRADES[how.grade]}; what is left there was not measured, so all counts as kept"
-        )
+        return f"{GRADES[how.grade]}; the rest was not measured, so all of it counts as kept"
     most = show_bytes(max(how.kept) * MIB)
     return f"{GRADES[how.grade]}; {most} of each device is kept"
 

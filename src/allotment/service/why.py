@@ -64,9 +64,9 @@ def waits_for_nodes(state: State, spec: JobSpec, blocked: Blocked | None) -> Blo
     if not fits_when_grown(state, shape_of(spec)):
         return None
     message = (
-        "It waits for nodes: those that are there cannot hold it, and a pool may have more."
+        "It waits for more nodes: the present ones cannot hold it, but a pool may have more."
     )
-    hint = "How many more of which: `allot pools`."
+    hint = "To see which nodes are missing: `allot pools`."
     reason = Reason.NODES_UNAVAILABLE  # not for good
     return msgspec.structs.replace(blocked, reason=reason, message=message, hint=hint)
 
@@ -101,12 +101,12 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
     if job.state is JobState.HELD and awaits_proposal(state, job):
         return Blocked(
             Reason.HELD,
-            "It is a trial that has no parameters yet: they are proposed when its turn comes.",
+            "This trial has no parameters yet: they are proposed when its turn comes.",
             hint=f"To see how far its sweep is: `allot sweep show {job.id}`.",
         )
     if job.state is JobState.HELD:
         return Blocked(
-            Reason.HELD, "It is held.", hint=f"To let it go: `allot release {job.id}`."
+            Reason.HELD, "It is held.", hint=f"To release it: `allot release {job.id}`."
         )
     unmet = state.unmet(job)
     if unmet:
@@ -120,7 +120,7 @@ def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
             f"Its last attempt failed; the next may start in "
             f"{show_millis(job.not_before - now)}.",
             until=job.not_before,
-            hint=f"For what went wrong: `allot show {job.id}`.",
+            hint=f"To see what failed: `allot show {job.id}`.",
         )
     if state.array_full(job) and job.spec.array is not None:
         return Blocked(

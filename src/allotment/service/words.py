@@ -41,7 +41,7 @@ def clock_step(by_ms: int) -> str:
     return f"{'back' if by_ms < 0 else 'forward'} by {show_millis(round(abs(by_ms), -3))}"
 
 
-HELD_BACK = " (it needs an administrator to take more hardware out of use)"
+HELD_BACK = " (only an administrator can take more hardware out of use)"
 
 
 def _by_date(config: Config) -> str:
@@ -254,7 +254,7 @@ def _task_ended(event: e.TaskEnded, _state: State, _at: Instant) -> str:
 
 
 def _measured(event: e.TaskMeasured, _state: State, _at: Instant) -> str:
-    return f"task {event.index} had {gpu_words(event.gpu)}, by its engine's accounts"
+    return f"task {event.index} had {gpu_words(event.gpu)}, as its engine measured"
 
 
 def with_image_words(with_image: int, nodes: int) -> str:
@@ -284,7 +284,7 @@ def _found(event: e.NodesFound, _state: State, _at: Instant) -> str:
     """Return which nodes joined, changed and left: `nodes of gpus: n3 joined, n1 left`."""
     parts = ((event.came, "joined"), (event.changed, "changed"), (event.left, "left"))
     told = "; ".join(f"{listed(names)} {how}" for names, how in parts if names)
-    return f"nodes of {event.engine}: {told or 'what is theirs changed'}"
+    return f"nodes of {event.engine}: {told or 'their other properties changed'}"
 
 
 def _health(event: e.HealthChanged, state: State, _at: Instant) -> str:
@@ -347,7 +347,7 @@ def _of_sweep(event: SweepEvent, _state: State, _at: Instant) -> str:
 
 _PLAIN: dict[type[e.Event], str] = {
     e.ReservationEnded: "reservation {0.name} is over",
-    e.DatasetCreated: "dataset {0.dataset.full} was made ({0.dataset.kind.value})",
+    e.DatasetCreated: "dataset {0.dataset.full} was created ({0.dataset.kind.value})",
     e.JobIdsSkipped: (
         "job ids continue at {0.next_job}: lower ids were used before the restore"
     ),
@@ -367,7 +367,7 @@ _PLAIN: dict[type[e.Event], str] = {
     e.ResumeRequested: "should resume",
     e.MemoryOffered: "offers to give its device memory back whenever it is suspended",
     e.AttemptResumed: "resumed",
-    e.CheckpointRestored: "goes on from step {0.step}: its checkpoint in {0.dataset}",
+    e.CheckpointRestored: "continues from step {0.step}: its checkpoint in {0.dataset}",
     e.PaceMeasured: "makes {0.rate:,} steps an hour with {0.tasks} task(s)",
     e.SweepSubmitted: "is a sweep of {0.trials:,} trial(s)",
 }

@@ -17,9 +17,9 @@ FULL = 64 << 10
 """With fewer bytes free than this, SQLite cannot even open its files."""
 
 HINTS = {
-    "disk is full": "free space on that disk; the service goes on by itself",
-    "no space left": "free space on that disk; the service goes on by itself",
-    "quota exceeded": "free space there; the service goes on by itself",
+    "disk is full": "free space on that disk; the service then continues by itself",
+    "no space left": "free space on that disk; the service then continues by itself",
+    "quota exceeded": "free space there; the service then continues by itself",
     "readonly": WRITABLE,
     "read-only": WRITABLE,
     "permission denied": WRITABLE,

@@ -152,7 +152,7 @@ def _advice(damage: Damage) -> str:
     if damage.good is None:
         return restore
     return (
-        f"{restore}; or go on with what there is, and without the rest: `allot up "
+        f"{restore}; or continue with the good part, without the rest: `allot up "
         "--accept-loss`. Copies of the damaged files are kept then"
     )
 

@@ -123,7 +123,7 @@ def _unequal(given: GuaranteedShape, tenant: Tenant, place: Place) -> Iterator[F
             yield (*place, key), message, "remove it: the cells are the guarantee"
         else:
             message = "is guaranteed without cells, where other tenants have theirs"
-            hint = "give it `cells`, or take this out: it may use what is idle"
+            hint = "give it `cells`, or take this out: it may use idle devices"
             yield (*place, key), message, hint
 
 

@@ -134,7 +134,7 @@ def _wrong_spaces(name: str, engine: EngineShape, shape: ConfigShape) -> Iterato
             hint = f"name one: tenant_namespaces: {{{tenant}: NAMESPACE}}"
             yield place, f"{space} cannot be the name of a namespace", hint
         elif space in engine.namespaces:
-            message = f"{space} is among `namespaces`, whose pods others make"
+            message = f"{space} is among `namespaces`, where others make pods"
             yield place, message, "take another one for tasks"
 
 

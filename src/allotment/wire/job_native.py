@@ -122,7 +122,7 @@ def _misshapen(plain: Plain) -> list[Finding]:
     if "roles" in plain:
         hint = "move it into the role it is for, or take `roles` out"
         found += [
-            ((key,), "cannot stand beside `roles`", hint) for key in plain if key in ONE_ROLE
+            ((key,), "cannot be used with `roles`", hint) for key in plain if key in ONE_ROLE
         ]
     elif "command" not in plain:
         hint = "add command: python train.py, or roles with a command each"

@@ -372,7 +372,7 @@ class DependencyShape(Shape):
             raise Amiss("has to have either `job` or `any_of`", "write {job: 12, end: any}")
         if self.any_of and "end" in self.model_fields_set:
             raise Amiss(
-                "cannot stand beside `any_of`", "write it with each: {job: 12, end: any}",
+                "cannot be used with `any_of`", "write it with each: {job: 12, end: any}",
                 at=("end",),
             )  # fmt: skip
         return self
@@ -493,7 +493,7 @@ class JobShape(RoleParts):
         if self.sweep is None:
             return self
         if self.grid:
-            message = "stands beside `sweep`, which has parameters of its own"
+            message = "cannot be used with `sweep`, which has its own parameters"
             raise Amiss(message, "move them to sweep.parameters", at=("grid",))
         if self.array and (self.array.count or self.array.indices):
             message = "says how many jobs there are, and the sweep does"
@@ -537,7 +537,7 @@ class JobShape(RoleParts):
         )
         for what, hint in wrong:
             if what:
-                raise Amiss(f"cannot stand beside {what}", hint, at=("mpi",))
+                raise Amiss(f"cannot be used with {what}", hint, at=("mpi",))
         if self.mpi is Mpi.MPIRUN and (role.completion.min_succeeded or 1) > 1:
             message = (
                 "is more than 1, and with `mpi: mpirun` only the first task ends by itself"
@@ -553,7 +553,9 @@ class JobShape(RoleParts):
     @model_validator(mode="after")
     def _guaranteed_if_pinned(self) -> "JobShape":
         if self.pin and self.opportunistic:
-            message = "stands beside `opportunistic`, which never uses its tenant's guarantee"
+            message = (
+                "cannot be used with `opportunistic`, which never uses its tenant's guarantee"
+            )
             raise Amiss(message, "keep one of the two", at=("pin",))
         if self.opportunistic and not self.preemptible:
             message = "is false, but an opportunistic job can be evicted at any time"

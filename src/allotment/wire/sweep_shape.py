@@ -139,7 +139,7 @@ Seed = Annotated[
 Eta = Annotated[
     int,
     PlainValidator(
-        lambda value: read_whole(value, 2, MOST_ETA, "one part in how many goes on"),
+        lambda value: read_whole(value, 2, MOST_ETA, "one part in how many continues"),
         json_schema_input_type=int,
     ),
 ]
@@ -235,7 +235,9 @@ class SweepShape(SweepPart):
         if self.optuna is None:
             return self
         if self.random is not None:
-            message = "stands beside `random`, and one of them chooses the trials"
+            message = (
+                "cannot be used together with `random`: only one of them chooses the trials"
+            )
             raise Amiss(message, "keep one of the two", at=("optuna",))
         if not self.metric:
             message = "is missing, and `optuna` learns from it"

@@ -210,7 +210,7 @@ class _YamlReader:
             raise self._bad(
                 event,
                 f"nothing before it is marked `&{plain_word(event.anchor)}`",
-                "an alias repeats a value that is complete and stands above it",
+                "an alias repeats a complete value above it",
             )
         self._count(anchored.nodes, event)
         self._deeper(anchored.depth, event)

@@ -372,11 +372,11 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
     except NoNodes as error:
         if is_first:
             raise
-        log.warning(f"{where.SYSTEM} shows no nodes; its jobs go on", why=str(error))
+        log.warning(f"{where.SYSTEM} shows no nodes; its jobs continue", why=str(error))
     except EngineAway as error:
         if is_first:
             raise _unanswered(error, setup) from error
-        log.warning(f"{where.SYSTEM} does not answer; its jobs go on", why=str(error))
+        log.warning(f"{where.SYSTEM} does not answer; its jobs continue", why=str(error))
     else:
         if setup.type is EngineType.KUBERNETES and kept is not None and kept.exists():
             found = kubernetes.as_known(found, _kept_in(kept))

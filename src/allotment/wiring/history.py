@@ -94,7 +94,7 @@ def replayed(history: History, again: Again) -> Scenario:
     """
     nodes = open_cluster(again.cluster) if again.cluster else history.nodes
     if not nodes:
-        raise BadScenario("The log does not say what nodes there are. Name some: --cluster.")
+        raise BadScenario("The log does not name the nodes. Give them with --cluster.")
     name, custom = open_policy(again.policy)
     as_it_was: dict[str, object] = {
         "start_ms": history.start_ms,

@@ -69,7 +69,7 @@ def test_what_nobody_knows_is_said(live: Live) -> None:
     found = live.get(f"/v1/jobs/{second}/eta")
     assert (found["outlook"], found["expected"], found["latest"]) == ("unknown", None, None)
     assert found["basis"] == [{"ground": "unknown", "jobs": 1}]
-    assert "nobody knows how long" in found["note"]
+    assert "its end is unknown" in found["note"]
     assert found["confidence"].startswith("weak")
 
 

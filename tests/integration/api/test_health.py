@@ -91,7 +91,7 @@ def test_what_would_take_too_much_away_is_held_back_and_confirmed(live: Live) ->
     events = live.get("/v1/events")
     words = next(event["text"] for event in events if event["kind"] == "HealthChanged")
     assert words == (
-        "node n0 is doubted, and still used (it needs an administrator to take more "
+        "node n0 is doubted, and still used (only an administrator can take more "
         "hardware out of use): half speed"
     )
     (told,) = note(live, "n0", because="seen")

@@ -64,7 +64,7 @@ def test_cells_from_submission_to_eviction(cluster: RealCluster, tmp_path: Path)
         ["nlp", "v100-socket", "1", "-", "1", "-", "-", "-", "0", "1"],
     ]
     told = cli(cluster, "why", borrower).out
-    assert "It needs 2 × 4 V100, each in one v100-node. It is larger than what its ten" in told
+    assert "It needs 2 × 4 V100, each in one v100-node. It is larger than its tenant's" in told
 
     target = tmp_path / "cells.html"
     assert cli(cluster, "cells", "--html", target).code == 0

@@ -83,7 +83,7 @@ def test_fairness_in_words(service: Service, state: Path) -> None:
     ]  # fmt: skip
     assert words.splitlines() == [
         "team-b-of-a-long-name is starved: 2 jobs within what it deserves, one for 2h5m.",
-        "a has most beyond what it deserves: 71% of the cluster.",
+        "a has most beyond its fair share: 71% of the cluster.",
         "To see why a job waits: `allot why JOB`.",
     ]
 

@@ -82,7 +82,7 @@ def test_a_service_tells_what_more_nodes_would_let_start(folder: Path) -> None:
             foreseen,
             *(cluster.allot(verb, number).stdout for verb in ("why", "eta")),
         ):
-            assert "waits for nodes" in text
+            assert "waits for more nodes" in text
             assert "does not start as things stand" not in text
         assert "no node can hold it" in cluster.allot("ps").stdout
         wanted = 'allot_pool_nodes{pool="small",state="wanted"} 2.0'

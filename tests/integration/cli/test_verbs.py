@@ -576,7 +576,7 @@ def test_a_job_of_somebody_else_is_shown_without_what_is_private(service: Servic
     theirs = a_job(spec=spec, output_dir="", private=True)
     service.routes["GET /v1/jobs/12"] = json(theirs)
     out = allot("show", "12").out
-    assert "what it runs and writes is shown to its owner and the administrator" in out
+    assert "only its owner and the administrator see its command and output" in out
     assert "command" not in out
     assert "allot logs" not in out
 
@@ -633,7 +633,7 @@ def test_ctrl_c_detaches_and_says_how_to_come_back(
     monkeypatch.setattr(LogPrinter, "write", interrupted)
     ran = allot("run", "--", "sleep", "100")
     assert ran.code == 130
-    assert "Detached; job 12 goes on." in ran.err
+    assert "Detached; job 12 continues." in ran.err
     assert "allot logs -f 12" in ran.err
     assert not any("cancel" in request.path for request in service.requests)
 

@@ -163,7 +163,7 @@ def test_a_job_that_is_slower_with_more_tasks_gets_its_old_size_back(
     assert not gained["kept"]
     assert cluster.state_of(job) == "running"
     assert len(attempts(cluster, job)) == 2
-    assert "it is not moved for more again" in cluster.allot("events", str(job)).stdout
+    assert "it is not moved for more speed again" in cluster.allot("events", str(job)).stdout
 
 
 def test_a_service_that_is_killed_while_a_job_starts_anew_loses_nothing(

@@ -222,7 +222,7 @@ def test_a_retry_goes_on_from_the_newest_that_is_whole(service: WithUsers) -> No
     assert "/c1\none\n" in done.output
     assert ".allot-restored" not in done.output
     told = service.allot("events", str(job)).stdout
-    assert "goes on from step 1: its checkpoint in ann/lost@1" in told
+    assert "continues from step 1: its checkpoint in ann/lost@1" in told
     assert "its checkpoint at step 2 cannot be kept" in told
 
 

@@ -70,7 +70,7 @@ def test_the_bad_are_stopped_and_the_best_goes_on(cluster: RealCluster) -> None:
     told = cluster.allot("show", str(rest[0]["job"])).stdout
     assert "by its sweep: only" in told
     lines = cluster.allot("sweep", "show", str(sweep)).stdout
-    assert "one in 3 goes on at step 50" in lines
+    assert "one in 3 continues at step 50" in lines
     assert "2 stopped by comparison" in lines
     stopped = cluster.allot("sweep", "stop", "tune")
     assert "is stopped" in stopped.stderr, stopped

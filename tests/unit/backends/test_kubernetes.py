@@ -395,7 +395,7 @@ def test_a_reboot_is_not_the_jobs_fault() -> None:
     found = report(KEY, ended(137), Told(boot="b0"), a_node(boot="b1"))
     assert found is not None
     assert found.exit is not None
-    assert "started anew" in found.exit.platform_error
+    assert "restarted" in found.exit.platform_error
 
 
 def test_a_pod_that_has_not_begun_is_no_news() -> None:

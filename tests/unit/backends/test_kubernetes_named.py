@@ -272,7 +272,7 @@ def test_a_device_that_is_tainted_or_held_by_a_claim_of_others_is_not_to_be_had(
     found = list(mode_findings([a_node()], inventory, nowhere))
     assert [each.level for each in found] == ["ok", "warn"]
     assert found[0].text == "DRA, each by its name: n1 (4 of gpu.nvidia.com)"
-    assert "gpu-0 is given to nobody: it is tainted broken=yes:NoExecute" in found[1].text
+    assert "gpu-0 is given to no task: it is tainted broken=yes:NoExecute" in found[1].text
 
 
 def test_what_pods_take_of_a_device_plugin_beside_it_is_counted_on_top() -> None:

@@ -113,7 +113,7 @@ def test_a_run_of_no_job_is_left_out(wrong: dict[str, Any]) -> None:
         (saying({"runs": 3}), "does not answer as an MLflow server does"),
         (saying({"message": "no\x1b[31m such"}, 404), r"HTTP 404: no \[31m such"),
         (saying(b'{"x":' * 100_000, 500), "HTTP 500$"),
-        (saying(b"", 401), "wants a password"),
+        (saying(b"", 401), "needs a password"),
         (saying(b"", 302, Location="http://127.0.0.1:1/"), "HTTP 302"),
     ],
 )

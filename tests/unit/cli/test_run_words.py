@@ -86,9 +86,9 @@ def test_secrets_come_from_the_environment_a_file_or_standard_input(
     ("asked", "message"),
     [
         (["NOPE"], "--secret NOPE: it is not set here"),
-        (["A=hunter22"], "--secret A: what stands after `=` cannot be read"),
+        (["A=hunter22"], "--secret A: the source after `=` cannot be read"),
         (["A=-", "B=-"], "Only one --secret"),
-        (["A=\0hunter22"], "--secret A: what stands after `=` cannot be read"),
+        (["A=\0hunter22"], "--secret A: the source after `=` cannot be read"),
     ],
 )
 def test_a_secret_that_cannot_be_read_is_told_without_it(

@@ -95,7 +95,7 @@ def test_what_was_overtaken_as_often_as_it_may_be_holds_up_those_behind_it() -> 
     assert held.reason is Reason.BEHIND
     assert held.message == (
         f"Job {head} is before it in queue default, and was overtaken 2 times, "
-        "as often as a job of that queue may be."
+        "the most that this queue allows."
     )
     assert overtaken_words(world.state.cluster, small[2]) == (
         "It was overtaken 0 of at most 2 times."

@@ -85,7 +85,7 @@ def test_a_job_that_may_not_borrow_is_kept_by_a_smaller_share() -> None:
     for job in (a_job().gpus(4).not_preemptible(), a_job().gpus(7), a_job().gpus(1)):
         world.cycle()
         world.submit(job.of("lab"))
-    kept = "it is larger than what its tenant owns, and "
+    kept = "it is larger than its tenant's cells, and "
     assert told(world, lab("guaranteed: {gpu: 2}, borrow: false")) == {
         2: f"{kept}its tenant may not borrow",
         3: f"{kept}its tenant may not borrow",
@@ -130,7 +130,7 @@ def test_a_job_that_may_not_borrow_cells_is_not_said_to_borrow() -> None:
     found = foresee(image, in_cells(1, pin=""), world.state, world.now)
     assert {each.job: each.why for each in found.stuck} == {
         held[0]: "it is pinned to own, which its tenant does not have",
-        held[1]: "it is larger than what its tenant owns, and with `preemptible: false` it "
+        held[1]: "it is larger than its tenant's cells, and with `preemptible: false` it "
         "may not borrow",
     }
     assert found.borrowing == (held[2],)

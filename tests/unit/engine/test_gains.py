@@ -49,7 +49,7 @@ def test_a_growth_that_makes_a_job_slower_is_undone_and_not_tried_again() -> Non
     assert not gains(world)[0].kept
     shrink = next(r.event for r in world.log if isinstance(r.event, e.ShrinkRequested))
     assert (shrink.tasks, shrink.signal, shrink.wanted_by) == (2, "USR1", None)
-    told = "With more tasks its job was slower, so it goes on without this one."
+    told = "With more tasks its job was slower, so it continues without this one."
     assert evicted_for(world.state, world.job(job)) == told
     world.surplus_ends(job)
     assert (world.size(job), world.is_(job)) == (2, S.RUNNING)

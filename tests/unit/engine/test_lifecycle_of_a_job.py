@@ -309,7 +309,7 @@ def test_one_that_goes_on_by_itself_is_not_said_to_be_suspended_for_good(world: 
     world.do(c.SuspendJob(job))
     world.do(c.SuspendJob(job))
     world.do(c.ResumeJob(job))
-    with pytest.raises(Rejected, match="goes on by itself"):
+    with pytest.raises(Rejected, match="continues by itself"):
         world.do(c.SuspendJob(job))
     world.cycle()
     assert world.is_(job) is S.RUNNING

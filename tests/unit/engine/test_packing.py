@@ -344,7 +344,7 @@ def test_who_wants_it_suspended_is_told_how() -> None:
     first, second = world.a_pair()
     with pytest.raises(Rejected, match=f"runs beside job {second}") as told:
         world.do(c.SuspendJob(first))
-    assert told.value.hint.startswith(f"To part them: `allot suspend {second}`")
+    assert told.value.hint.startswith(f"To separate them: `allot suspend {second}`")
     world.do(c.SuspendJob(second))
     world.cycle()
     assert (world.is_(first), world.partings()) == (S.RUNNING, [Parted.LEFT])

@@ -93,7 +93,7 @@ def test_a_tenant_that_may_not_borrow_keeps_what_a_queue_does_not_lend() -> None
     world.cycle()
     assert [grounds(world, job) for job in jobs] == [Entitlement.GUARANTEED, None]
     assert world.why(jobs[1]).message == (
-        "Queue a of lab does not lend: 2 GPUs of what is left is kept for it."
+        "Queue a of lab does not lend: 2 GPUs of the idle resources stay free for it."
     )
 
 
@@ -103,7 +103,7 @@ def test_devices_of_a_type_that_a_queue_does_not_lend_stay_free() -> None:
     world.cycle()
     assert grounds(world, job) is None
     assert world.why(job).message == (
-        "Queue a of lab does not lend: 4 A100 GPUs of what is left is kept for it."
+        "Queue a of lab does not lend: 4 A100 GPUs of the idle resources stay free for it."
     )
     mine = submit(world, "a", 4, "A100")
     world.cycle()

@@ -166,7 +166,7 @@ def test_what_a_queue_does_not_lend_stays_free() -> None:
     world.cycle()
     assert held(world) == {"a": 4}
     assert world.why(jobs[2]).message == (
-        "Queue c of lab does not lend: 6 GPUs of what is left is kept for it."
+        "Queue c of lab does not lend: 6 GPUs of the idle resources stay free for it."
     )
     assert world.why(jobs[2]).reason is Reason.QUEUE_SHARE
     submit(world, "c", 6)

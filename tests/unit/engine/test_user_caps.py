@@ -137,7 +137,7 @@ def test_a_cap_that_comes_later_takes_nothing_away() -> None:
     assert world.is_(first) is JobState.STARTING
     assert world.why(second).reason is Reason.USER_CAP
     assert world.why(large).hint == (
-        "It needs more than that alone: ask for less (allot edit)."
+        "It alone needs more than this limit: ask for less (allot edit)."
     )
     world.do(c.ApplyConfig(counted()))
     world.cycle()

@@ -104,7 +104,10 @@ def test_an_opportunistic_job_waits_for_what_is_idle() -> None:
     world = a_world()
     jobs = placed(world, *[node().opportunistic() for _ in range(5)])
     reason, message = told(world, jobs[-1])
-    assert (reason, message.split(".")[1]) == (Reason.CAPACITY, " It runs only on what is idle")
+    assert (reason, message.split(".")[1]) == (
+        Reason.CAPACITY,
+        " It runs only on idle resources",
+    )
 
 
 def test_lost_hardware_is_named() -> None:
@@ -175,8 +178,8 @@ def test_cells_that_were_taken_away_are_told() -> None:
     world.do(c.ApplyConfig(cell_config(less)))
     assert told(world, last) == (
         Reason.NEVER_FITS_NOW,
-        "It is larger than what tenant vision owns now (1 dgx-v100-node (8 × V100)), and it "
-        "may not borrow.",
+        "It is larger than the cells that tenant vision has now (1 dgx-v100-node (8 × V100)), "
+        "and it may not borrow.",
     )
 
 

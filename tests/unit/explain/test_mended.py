@@ -53,7 +53,8 @@ def test_what_others_use_is_free_again_and_what_is_broken_is_not() -> None:
     job = world.submit(a_job().gpus(4))
     world.cycle()
     assert (
-        "would fit if others did not use nodes beside Allotment: n0" in world.why(job).message
+        "would fit if others did not use these nodes beside Allotment: n0"
+        in world.why(job).message
     )
 
 

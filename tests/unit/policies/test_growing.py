@@ -120,7 +120,7 @@ def test_a_gang_takes_up_devices_that_have_been_idle_for_a_while() -> None:
     assert stop is not None
     assert stop.gain is not None
     assert (stop.gain.tasks, stop.gain.rate, stop.gain.expected) == (8, 2_000, 8_000)
-    told = "Devices were idle, and it goes on with up to 8 tasks."
+    told = "Devices were idle, and it continues with up to 8 tasks."
     assert evicted_for(world.state, world.job(job)) == told
     world.restarts(job)
     assert (world.size(job), world.job(job).used_retries) == (8, 0)

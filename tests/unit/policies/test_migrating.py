@@ -243,7 +243,7 @@ def test_it_is_said_for_what_a_gang_goes() -> None:
     world.all_save()
     world.later(SECOND)
     told = evicted_for(world.state, world.job(job))
-    assert told == "A better place became free, and it goes on there."
+    assert told == "A better place became free, and it continues there."
 
 
 def test_beside_migration_an_owner_is_named_as_such() -> None:
@@ -262,7 +262,9 @@ def test_what_an_evicted_task_is_told_names_the_job() -> None:
     world.later(SECOND)
     record, evicted = world.job(job), BY_STOP[StopCause.EVICTED]
     named = for_whom(world.state, record, evicted)
-    assert named == replace(evicted, cause="A better place became free, and it goes on there.")
+    assert named == replace(
+        evicted, cause="A better place became free, and it continues there."
+    )
     assert for_whom(world.state, record, FAILED) == FAILED
     assert for_whom(world.state, record, None) is None
 

@@ -146,7 +146,7 @@ def test_a_gang_comes_together_in_its_tenants_cells_and_stays_guaranteed() -> No
     assert world.goes(pair) == node, "it keeps the device that it has there"
     assert world.right_of(pair) is OPPORTUNISTIC, "its cells are those of its new place"
     said = demoted_for(world.state, pair, pair)
-    assert said == "it goes on elsewhere, in cells of its tenant"
+    assert said == "it continues elsewhere, in cells of its tenant"
     world.is_gone(pair)
     assert (world.is_(pair), world.nodes_of(pair)) == (S.RUNNING, node)
     assert (world.right_of(pair), world.job(pair).used_retries) == (GUARANTEED, 0)

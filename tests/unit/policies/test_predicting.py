@@ -119,7 +119,7 @@ def test_a_job_that_is_slower_where_it_went_goes_back_and_stays_there() -> None:
     gain = gain_of(world, job)
     assert (world.goes(job), gain) == ([1], Gain(1, 700, 1_000, Millis(EVERY), MoveFor.BACK))
     told = evicted_for(world.state, world.job(job))
-    assert told == "It was faster where it was before, and goes on there."
+    assert told == "It was faster at its old place, and continues there."
     world.is_gone(job)
     world.wait(SECOND)
     world.saves(job, 4)

@@ -91,7 +91,7 @@ def test_of_a_job_larger_than_its_share_that_may_not_borrow_no_date_is_given() -
     found = told(world, job)
     assert found.outlook is Outlook.NEVER
     assert found.note == (
-        "It cannot start as the configuration is: it is larger than what its tenant owns, and "
+        "It cannot start as the configuration is: it is larger than its tenant's cells, and "
         "its tenant may not borrow. It needs more than the whole guarantee: ask for less, or "
         "let it borrow."
     )
@@ -120,7 +120,7 @@ def test_who_runs_on_and_on_is_named_and_no_horizon_is_told_as_a_date() -> None:
     assert found.not_before is None
     assert found.earliest == world.now
     assert found.note == (
-        "Job 1 is in its way, and nobody knows how long it runs: it has no max_run_time, and "
+        "Job 1 is in its way, and its end is unknown: it has no max_run_time, and "
         "no job like it has ended. Others hold what it needs; too little is free of: GPU. A "
         "start can be told where jobs have a max_run_time."
     )
@@ -151,7 +151,7 @@ def test_only_those_are_named_that_hold_what_it_waits_for() -> None:
         world.runs(job)
     found = told(world, JobId(17))
     assert found.endless == tuple(JobId(job) for job in range(1, 17, 2))
-    assert found.note.startswith("Jobs 1, 3, 5, 7, 9 and 3 more are in its way, and nobody")
+    assert found.note.startswith("Jobs 1, 3, 5, 7, 9 and 3 more are in its way, and their ends")
 
 
 def test_a_chain_of_dependencies_ends_at_whoever_runs_on_and_on() -> None:
@@ -233,7 +233,7 @@ def test_one_that_was_not_submitted_is_told_on_whom_it_depends() -> None:
         estimate = in_words(found, world.state, world.now, None, "job", after)
         after_it = f"It starts after job {runs} (running)."
         assert after_it in estimate.note
-        assert ("nobody knows how long it runs" in estimate.note) is (estimate.latest is None)
+        assert ("its end is unknown" in estimate.note) is (estimate.latest is None)
     world.ends(runs)
     assert after_others(world.state, spec) is None
 

@@ -24,8 +24,8 @@ def test_each_way_of_standing_still_is_told_of() -> None:
         "Suspended: 1 of its tasks: it moved its device memory to the host; 512 MiB of each "
         "device is kept.",
         "Suspended: 2 of its tasks: frozen, with all its device memory.",
-        "Suspended: 1 of its tasks: the driver moved its device memory to the host; what is "
-        "left there was not measured, so all counts as kept.",
+        "Suspended: 1 of its tasks: the driver moved its device memory to the host; the "
+        "rest was not measured, so all of it counts as kept.",
     ]
 
 

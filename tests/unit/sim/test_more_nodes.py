@@ -137,7 +137,7 @@ def test_a_job_larger_than_the_cluster_waits_where_a_pool_may_grow() -> None:
     assert helped == Helped(waits, (Way((Added("big", 3),)),))
     blocked = there.why(waits)
     assert blocked is not None
-    assert "waits for nodes" in blocked.message
+    assert "waits for more nodes" in blocked.message
     with pytest.raises(Rejected, match="can never start here"):
         there.submit(a_job().tasks(5).gpus(2))
 

@@ -220,7 +220,7 @@ tenants:
          "it to one tenant)"),
         ("{pins: [own]}\n  b: {guaranteed: {gpu: 1}}", "tenants.b.guaranteed.gpu: is "
          "guaranteed without cells, where other tenants have theirs (give it `cells`, or take "
-         "this out: it may use what is idle)"),
+         "this out: it may use idle devices)"),
     ],
 )  # fmt: skip
 def test_a_tenants_cells_that_cannot_be(tenant: str, problem: str) -> None:

@@ -52,7 +52,7 @@ def test_what_was_accepted_is_written_and_read_back_the_same() -> None:
     [
         ("[{end: any}]", "has to have either `job` or `any_of`"),
         ("[{job: 1, any_of: [2]}]", "has to have either `job` or `any_of`"),
-        ("[{any_of: [2], end: any}]", "cannot stand beside `any_of`"),
+        ("[{any_of: [2], end: any}]", "cannot be used with `any_of`"),
         ('["a b"]', "must be a job"),
         ('["8[0"]', "must be a job"),
         ("[0]", "depends_on[0]"),

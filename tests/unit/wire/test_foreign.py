@@ -135,7 +135,7 @@ MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
         ("pytorch", "Master: &", "Boss: &", "spec.pytorchReplicaSpecs.Boss: is not known"),
         ("pytorch", "          containers:", "          affinity: {}\n          containers:",
          f"{MASTER}.affinity: chooses nodes"),
-        ("pytorch", "mountPath: /dev/shm", "mountPath: /data", "mounts what is not there"),
+        ("pytorch", "mountPath: /dev/shm", "mountPath: /data", "mounts something that does"),
         ("pytorch", "emptyDir: {medium: Memory}", "hostPath: {path: /}", "is a volume of"),
         ("pytorch", 'value: "0.1"', "valueFrom: {secretKeyRef: {name: a, key: b}}",
          "LR is of an object of a cluster"),

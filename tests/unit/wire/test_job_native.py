@@ -222,7 +222,7 @@ nmae: x
          "{command: python train.py})"),
         ("name: a\nroles: [x]", "line 2: roles: must be a map of keys, not a list (such as "
          "{main: {command: python train.py}})"),
-        ("name: a\nroles: {w: {command: x}}\ncount: 2", "line 3: count: cannot stand beside "
+        ("name: a\nroles: {w: {command: x}}\ncount: 2", "line 3: count: cannot be used with "
          "`roles` (move it into the role it is for, or take `roles` out)"),
         ("name: a\ncommand: x\nresources: {gpu_type: A}", "line 3: resources.gpu_type: says "
          "which GPU, and `gpu` is 0 (add gpu: 1)"),
@@ -389,7 +389,7 @@ def test_a_job_may_name_its_pinned_cell_or_live_on_what_is_idle() -> None:
     [
         (
             "pin: own",
-            "pin: stands beside `opportunistic`, which never uses its tenant's guarantee",
+            "pin: cannot be used with `opportunistic`, which never uses its tenant's guarantee",
         ),
         (
             "preemptible: false",

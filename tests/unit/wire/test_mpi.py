@@ -1,4 +1,4 @@
-"""Jobs with MPI: what stands in the file, what cannot stand beside it, and who refuses them."""
+"""Jobs with MPI: what stands in the file, what cannot be used with it, and who refuses them."""
 
 from itertools import product
 
@@ -38,10 +38,10 @@ def test_it_is_read_and_written(how: str) -> None:
     ("beside", "wrong"),
     [
         ("mpi: openmpi, command: x", "mpi: must be pmix, pmi2 or mpirun"),
-        ("mpi: pmix, roles: {a: {command: x}, b: {command: y}}", "beside several roles"),
+        ("mpi: pmix, roles: {a: {command: x}, b: {command: y}}", "with several roles"),
         ("mpi: pmix, command: x, count: {min: 1, max: 2, elastic: true}", "an elastic role"),
-        ("mpi: pmix, command: x, engine: any", "cannot stand beside `engine: any`"),
-        ("mpi: pmi2, command: '#!/bin/sh', batch: {tasks: 2}", "cannot stand beside batch"),
+        ("mpi: pmix, command: x, engine: any", "cannot be used with `engine: any`"),
+        ("mpi: pmi2, command: '#!/bin/sh', batch: {tasks: 2}", "cannot be used with batch"),
         ("mpi: mpirun, command: x, count: 3, completion: {min_succeeded: 2}", "is more than 1"),
     ],
 )

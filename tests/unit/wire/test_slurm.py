@@ -147,7 +147,7 @@ def test_directives_end_at_the_first_command() -> None:
     assert [str(warning).partition(":")[0] for warning in job.warnings] == [
         "line 6", "line 7", "line 9", "no memory is asked for",
     ]  # fmt: skip
-    assert "first command stands before it, on line 8" in str(job.warnings[2])
+    assert "first command is before it, on line 8" in str(job.warnings[2])
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_is_no_script(script: bytes, says: str) -> None:
 def test_all_that_is_wrong_is_said_at_once_by_name_and_line() -> None:
     assert refused("--gress=gpu:1 --exclusive", "-n x", "-Y", "stray", "--time") == [
         "line 2: --gress: there is no such option (did you mean `--gres`?)",
-        "line 2: --exclusive: asks for all of a node, and a job here gets what it asks for: "
+        "line 2: --exclusive: asks for a whole node; a job here must name its amounts: "
         "GPUs, CPUs, memory (or submit it with --ignore exclusive)",
         "line 3: --ntasks: must be a whole number, not 'x'",
         "line 4: -Y: there is no such option",
@@ -234,7 +234,7 @@ def test_how_much_a_job_needs(line: str, expected: tuple[int, float, float, int]
         ("--nodes=2", "asks for 2 nodes, and a batch script has one here"),
         ("-N 2-4", "asks for 2 nodes"),
         ("-n 8 --ntasks-per-node=4", "are 8 at 4 a node: on several nodes"),
-        ("--mem=0", "asks for all of a node"),
+        ("--mem=0", "asks for a whole node"),
         ("--mem=1.5G", "must be an amount of memory"),
         ("--mem=1G --mem-per-cpu=1G", "--mem and --mem-per-cpu exclude each other"),
         ("--mem-per-gpu=1G", "is for each GPU, and the job has none"),

@@ -122,7 +122,7 @@ def test_values_stay_as_they_are_written_and_a_grid_needs_no_count() -> None:
         ("{parameters: {n: {int: [1, 9]}}, optuna: {count: 3}}", "`optuna` learns from it"),
         (
             "{parameters: {n: 1..9}, metric: m, optuna: {count: 3}, random: {count: 3}}",
-            "sweep.optuna: stands beside `random`",
+            "sweep.optuna: cannot be used together with `random`",
         ),
         ("{parameters: {n: 1..9}, metric: m, optuna: {count: 10}}", "take `optuna` out"),
         ("{parameters: {n: 1..101}, metric: m, optuna: {count: 10}}", "have 101 values"),
@@ -138,7 +138,7 @@ def test_what_is_wrong_is_said(sweep: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("rest", "says"),
     [
-        ("grid: {a: [1]}", "stands beside `sweep`"),
+        ("grid: {a: [1]}", "cannot be used with `sweep`"),
         ("array: {count: 3}", "says how many jobs there are"),
         ("env: {n: b}", "env.n: is in `sweep.parameters` too"),
         ("checkpoint: {dir: /data/ckpt}", "one folder for all trials"),

@@ -56,7 +56,7 @@ FIRST_S = 5.0
 LOOK_EVERY_S = 1.0
 REST = 3.0
 """Times as long as it took to look at nodes others have the time."""
-NOT_YET = "tasks are there of a tenant that had it: start the service anew once they have ended"
+NOT_YET = "a tenant that had it still has tasks there: restart the service when they have ended"
 log = structlog.get_logger("allot.kubernetes")
 
 

@@ -6,9 +6,7 @@ from signal import SIGTERM
 from allotment.backends.kubernetes.objects import Pod
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 
-ADVICE = (
-    "Who made the pod may make a new one, which then waits anew. See `kubectl describe pod`."
-)
+ADVICE = "The pod's owner may make a new one, which waits again. See `kubectl describe pod`."
 DELETED = Diagnosis(
     "pod_deleted", "Its pod was deleted in Kubernetes.", Owner.USER, RetryClass.NEVER, ADVICE
 )

@@ -42,7 +42,7 @@ from allotment.service.ports import GangLaunch, Refused, Report, TaskLaunch
 
 NO_IMAGE = Diagnosis(
     "no_image",
-    "It names no image, and its engine has none for jobs that do not.",
+    "It names no image, and its engine has no default image.",
     Owner.USER,
     RetryClass.NEVER,
     "Name one: `image: …`. An administrator can set one for all under engines, `image`.",

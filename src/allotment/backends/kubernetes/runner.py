@@ -24,7 +24,7 @@ BEAT = "beat"
 GO = "allotment.io/go"
 """An annotation: the gang of a pod may begin."""
 UNHEARD = "allotment: nothing was heard of the service for so long that the task ended itself"
-UNGUARDED = "allotment: the task has so many processes that its guard could not go on"
+UNGUARDED = "allotment: the task has so many processes that its guard could not continue"
 KEPT = "allotment: it failed with {} and is kept as it is, for {} s [{}]"
 
 SCRIPT = f"""\

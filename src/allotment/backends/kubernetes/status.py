@@ -147,7 +147,7 @@ def _not_its_fault(pod: Pod, told: Told, node: KubeNode | None) -> str:
     disrupted = _condition(pod, "DisruptionTarget")
     boot = node.status.node_info.boot_id if node is not None else ""
     if told.boot and boot and told.boot != boot:
-        return "its node was started anew"
+        return "its node was restarted"
     if pod.status.reason:  # OutOfcpu, Evicted, UnexpectedAdmissionError, NodeLost, Shutdown …
         more = f": {pod.status.message}" if pod.status.message else ""
         return f"its node refused or ended it ({pod.status.reason}{more})"

@@ -102,7 +102,7 @@ def parts_of(devices: Sequence[Device], mps: Mps | None) -> Parts:
     divided = [device for device in devices if device.uuid.startswith(OF_MIG)]
     if devices and len(divided) == len(devices):
         kinds = ", ".join(sorted({device.type for device in divided}))
-        words = f"MIG divides the devices: each part ({kinds}) is had alone, as a device"
+        words = f"MIG divides the devices: each part ({kinds}) is never shared, as a device"
         return Parts(True, f"{words}; less than one of these is counted, not enforced")
     some = f"MIG divides some, into {len(divided)} that are had alone; " if divided else ""
     words = f"{some}a part of a GPU (gpu: 0.5) is counted, not enforced"

@@ -260,7 +260,7 @@ def _pieces(answer: http.client.HTTPResponse) -> Iterator[bytes]:
 def _refused(status: int, said: bytes) -> str:
     """Return why a question was not answered, in MLflow's words where there are any."""
     if status in (http.client.UNAUTHORIZED, http.client.FORBIDDEN):
-        return f"it wants a password (HTTP {status}), and the service has none"
+        return f"it needs a password (HTTP {status}), and the service has none"
     try:
         words = msgspec.json.decode(said, type=_Refusal).message
     except (msgspec.MsgspecError, RecursionError):

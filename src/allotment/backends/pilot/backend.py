@@ -344,7 +344,7 @@ class PilotBackend:
             self._away = ""
         except EngineAway as error:
             if not self._away:
-                log.warning("Slurm does not answer; tasks go on", why=str(error))
+                log.warning("Slurm does not answer; tasks continue", why=str(error))
             self._away = str(error)
 
     async def _look_for_reservations(self, now: float) -> None:

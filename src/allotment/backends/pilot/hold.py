@@ -369,7 +369,7 @@ def _why(row: PilotRow, node: str) -> str:
     if row.state == "COMPLETED":
         return HAS_LEFT
     if row.state == "FAILED":
-        return "its pilot failed; what it said is in pilot.log in the node's folder"
+        return "its pilot failed; see pilot.log in the node's folder"
     return LOST.get(row.state, "Slurm says {state} of its pilot").format(
         node=node, state=row.state
     )

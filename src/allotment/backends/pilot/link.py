@@ -86,7 +86,7 @@ class Link:
         try:
             return unpacked(raw, kind)
         except ValueError:
-            raise self.distrusted("answers what nobody can read") from None
+            raise self.distrusted("answers something that cannot be read") from None
 
     async def listen(self) -> None:
         """Read the agent's messages until it is gone. Never raises for what it sends."""

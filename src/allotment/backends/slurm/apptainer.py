@@ -89,7 +89,7 @@ class ApptainerImages:
     async def inspect(self, wish: ImageWish) -> ImageView:  # noqa: ARG002
         """Raise Rejected: how much of it is in the user's cache, nobody else knows."""
         self._asking()
-        _not_ours("To see what is in yours: apptainer cache list")
+        _not_ours("To list yours: apptainer cache list")
 
     async def warm(self, wish: ImageWish) -> ImageView:
         """Raise Rejected: a node fetches when a task starts."""

@@ -127,7 +127,7 @@ def _check(files: Sequence[FileEntry]) -> None:
     for file in files:
         _check_path(file.path)
         if file.path <= before and seen:
-            raise BadManifest(f"{_shown(file.path)} stands twice, or not in order")
+            raise BadManifest(f"{_shown(file.path)} occurs twice, or is not in order")
         if file.size < 0:
             raise BadManifest(f"{_shown(file.path)} has a size below 0")
         if file.kind == "l":

@@ -395,7 +395,7 @@ class Datasets:
             leave_out="An administrator can raise `limits.data_store`.",
             full=f"The datasets of tenant {dataset.tenant} take all the room there is for one "
             f"tenant ({show_bytes(self._state.config.limits.data_store)}).",
-            make_room="Remove versions that nobody needs: `allot data rm NAME@VERSION`. An "
+            make_room="Remove old versions: `allot data rm NAME@VERSION`. An "
             "administrator can raise `limits.data_store`.",
             again="Put it again, while nothing writes to the folder.",
         )
@@ -526,7 +526,7 @@ class Datasets:
             Code.TOO_LARGE,
             f"The datasets of tenant {dataset.tenant} take {show_bytes(used)}{more} would be "
             f"beyond the {show_bytes(self._state.config.limits.data_store)} of one tenant.",
-            "Remove versions that nobody needs: `allot data rm NAME@VERSION`. An administrator "
+            "Remove old versions: `allot data rm NAME@VERSION`. An administrator "
             "can raise `limits.data_store`.",
         )
 
@@ -570,7 +570,7 @@ class Datasets:
             return await self._run(actor, work)
         except FileNotFoundError:
             again = (
-                "A job that names no version sees what is in the object store now."
+                "A job that names no version sees the present objects of the store."
                 if dataset.kind is DataKind.OBJECTS
                 else f"`allot data put {dataset.name} DIR` of the same files brings them back."
             )

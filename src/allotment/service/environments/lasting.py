@@ -26,7 +26,7 @@ class Spoilt(Lasting):
 
     matter = Matter(
         "environment_broken", Code.CONFLICT, Owner.PLATFORM, RetryClass.NEVER,
-        "Tell the administrator, who mends the mirror or the index; then submit it again.",
+        "Ask the administrator to repair the mirror or the index; then submit it again.",
     )  # fmt: skip
 
 

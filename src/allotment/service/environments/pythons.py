@@ -169,4 +169,4 @@ def _listed(source: str) -> dict[str, msgspec.Raw]:
             )
         return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise Failed(f"what is at {source} is no list of Pythons: {error}") from error
+        raise Failed(f"{source} is no list of Pythons: {error}") from error

@@ -46,8 +46,8 @@ def trouble_of(requirements: Iterable[str]) -> str:
     for line in listed:
         if line.startswith("-"):
             return (
-                f"{line[:80]!r} is an option, and none is taken: the index is the machine's "
-                "own, and other files are not read"
+                f"{line[:80]!r} is an option, and options are refused: the index is the "
+                "machine's own, and other files are not read"
             )
         if len(without_hashes(line)) > _LONGEST or not _REQUIREMENT.fullmatch(line):
             return (

@@ -133,7 +133,7 @@ class Tracking:
         self._away_until = time.monotonic() + AWAY_S
         if why != self._trouble:
             self._trouble = why
-            log.warning("MLflow does not say what jobs log there; jobs go on", why=why)
+            log.warning("MLflow does not say what jobs log there; jobs continue", why=why)
 
     def _note(self, run: Run) -> None:
         """Keep a run, if it is of a job that is known here."""
@@ -238,7 +238,7 @@ class Tracking:
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"MLflow at {address} does not say which models it has: {why}.",
-                "Try again; if it stays so, tell the administrator. Jobs go on meanwhile.",
+                "Try again; if this continues, tell the administrator. Jobs are not affected.",
             ) from error
         return ModelRows(tuple(_row(model, finding) for model in found), address)
 

@@ -385,8 +385,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("step_cgroup", NO_TUNING, ""),
     Option("rcacct", without_effect("use is measured anyway"), ""),
     no("x", ONE_SIZE, takes=NOTHING),
-    no("m", "names hosts, and a job here says what it needs"),
-    no("hostfile", "names hosts, and a job here says what it needs"),
+    no("m", "names hosts; a job here names its needs instead"),
+    no("hostfile", "names hosts; a job here names its needs instead"),
     no("U", "names a reservation of LSF's; users of one here need not name it"),
     *(no(name, INTERACTIVE, takes=NOTHING) for name in (
         "I", "Ip", "Is", "IS", "ISp", "ISs", "IX", "XF", "tty",

@@ -10,7 +10,7 @@ from allotment.wire.batch.options import Option, Read, Takes, refused, without_e
 from allotment.wire.labels import LONGEST_VALUE
 from allotment.wire.labels import read_value as read_label
 
-ONE_SIZE = "asks for all of a node, and a job here gets what it asks for"
+ONE_SIZE = "asks for a whole node; a job here must name its amounts"
 NO_TUNING = without_effect("machines are not tuned for a job")
 NO_MAIL = without_effect("no mail is sent")
 

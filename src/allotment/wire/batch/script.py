@@ -62,9 +62,7 @@ def _not_a_script(text: str, *, any_shell: bool) -> Iterator[Problem]:
 
 
 def _too_late(mark: str, line: int, first: int) -> Problem:
-    message = (
-        f"this {mark} line is not read: the first command stands before it, on line {first}"
-    )
+    message = f"this {mark} line is not read: the first command is before it, on line {first}"
     return Problem(message, line=line, hint="move it up, if it is meant")
 
 

@@ -295,7 +295,7 @@ def _mail_type(draft: Draft, value: str) -> str | None:
 NOTHING, PERHAPS = Takes.NOTHING, Takes.PERHAPS
 ONE_NODE = without_effect("a script has one node")
 NOT_CHOSEN = without_effect("sockets, cores and threads are not chosen")
-NAMED_NODES = "names nodes, and a job here says what it needs"
+NAMED_NODES = "names nodes; a job here names its needs instead"
 NO_CONTAINER = refused("asks for a container, and tasks run on the machine itself")
 ASKS_ONLY = refused("only asks when it would start", "allot submit --dry-run tells it")
 ON_COMMAND_LINE = refused("belongs on the command line, not in a script", "take it out")
@@ -352,7 +352,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("input", sets("input", read_line), "a file name", "i"),
     Option("job-name", _job_name, "a name", "J"),
     Option("kill-on-invalid-dep", _kill_on_invalid_dep, "yes"),
-    no("licenses", "counts licences, which nobody does here", "L"),
+    no("licenses", "counts licences, which Allotment does not support", "L"),
     Option("mail-type", _mail_type, "a kind"),
     Option("mail-user", without_effect("no mail is sent"), ""),
     no("mcs-label", "sets a security label, and there are none"),

@@ -46,7 +46,7 @@ def read_mpi_job(plain: Plain, tree: Tree | None, source: str) -> JobFile:
                     "add a worker in its place")  # fmt: skip
     if spec.get("mpiImplementation") not in (None, "", "OpenMPI"):
         told.refuse(
-            ("spec", "mpiImplementation"), "must be OpenMPI, whose host file is written"
+            ("spec", "mpiImplementation"), "must be OpenMPI: only its host file is written"
         )
     slots = told.number(spec.get("slotsPerWorker"), ("spec", "slotsPerWorker"), 1, 1)
     draft.env = {

@@ -13,14 +13,14 @@ from allotment.wire.text import shown
 from allotment.wire.tree import Place, Plain
 
 Texts = dict[str, str]
-SHARED = "put what it has on a disk that an administrator names under engines, `volumes`"
+SHARED = "put its content on a disk that an administrator names under engines, `volumes`"
 ALONE = Refused("adds to the one container that a task is", "keep one container")
 TOOLS = Refused("is done by no engine here", "take it out; exit codes and limits end a task")
 OTHERS = Unused("the configuration of the cluster says who may use which nodes")
 WHO = Unused("a job runs as the user who submits it")
 ACCOUNT = Refused("gives it an account of the cluster, which jobs do not get", "take it out")
 NODES = Refused(
-    "chooses nodes, and a job says what it needs",
+    "chooses nodes; a job here names its needs instead",
     "take it out; `within` and `resources.gpu_type` of a job file choose nodes",
 )
 
@@ -66,8 +66,8 @@ POD: Fields = {
     "priority": Refused("is of the cluster", "--set priority=500 sets the job's own"),
     "runtimeClassName": Refused("is a class of the cluster", "take it out"),
     "resourceClaims": Refused("asks for devices in a way that no engine here has"),
-    "hostIPC": Refused("opens what is the node's own", "take it out"),
-    "hostPID": Refused("opens what is the node's own", "take it out"),
+    "hostIPC": Refused("opens the node's own namespace", "take it out"),
+    "hostPID": Refused("opens the node's own namespace", "take it out"),
 }
 CONTAINER: Fields = {
     "name": READ,
@@ -92,7 +92,7 @@ CONTAINER: Fields = {
     "readinessProbe": TOOLS,
     "startupProbe": TOOLS,
     "lifecycle": TOOLS,
-    "volumeDevices": Refused("mounts what is not there", SHARED),
+    "volumeDevices": Refused("mounts something that does not exist here", SHARED),
     "restartPolicy": ALONE,
 }
 RESOURCES: Fields = {
@@ -282,7 +282,7 @@ def _check_mounts(value: Plain, place: Place, told: Remarks, volumes: frozenset[
     for number, each in enumerate(told.items(value, place)):
         mount = told.map(each, (*place, number), MOUNT)
         if mount.get("name") not in volumes or mount.get("mountPath") != "/dev/shm":
-            told.refuse((*place, number), "mounts what is not there", SHARED)
+            told.refuse((*place, number), "mounts something that does not exist here", SHARED)
 
 
 MOUNTS = "volumeMounts"

@@ -54,7 +54,7 @@ TRAINER: Fields = {
     "resourcesPerNode": READ,
 }
 PATCH: Fields = {
-    "manager": Unused("nobody else changes a job here"),
+    "manager": Unused("no other controller changes a job here"),
     "time": Unused("it says nothing of the job"),
     "trainingRuntimeSpec": READ,
 }
@@ -62,7 +62,7 @@ OVERRIDE: Fields = {
     "targetJobs": READ,
     "spec": READ,
     "metadata": Unused("they are of pods"),
-    "manager": Unused("nobody else changes a job here"),
+    "manager": Unused("no other controller changes a job here"),
 }
 PATCHED: Fields = {"metadata": Unused("they are of objects of a cluster"), "spec": READ}
 JOBS: Fields = {"replicatedJobs": READ}
@@ -74,7 +74,7 @@ PATCHED_POD: Fields = {
     if key not in ("containers", "restartPolicy", "activeDeadlineSeconds")
 } | {
     "containers": Refused("changes a container by its name", "write it under trainer"),
-    "volumes": Refused("mounts what is not there", "take it out"),
+    "volumes": Refused("mounts something that does not exist here", "take it out"),
     "schedulingGates": Unused("the job waits in its queue"),
 }
 NODE = "node"

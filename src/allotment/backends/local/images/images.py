@@ -319,7 +319,7 @@ class Images:
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"It took longer than {PATIENCE_S:.0f} s to look for a Python in {exact}.",
-                "Try again in a while; the disk, or others who look, may be slow now.",
+                "Try again later; the disk, or many requests of others, may slow it down now.",
             ) from None
         finally:
             os.close(hold)

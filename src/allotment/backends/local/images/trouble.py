@@ -33,7 +33,7 @@ class Kind(Enum):
     )  # fmt: skip
     KILLED = Matter(
         "image_not_unpacked", Code.UNAVAILABLE, *_OURS,
-        "Try again; if it goes on, ask the administrator: the machine may lack memory.",
+        "Try again; if it fails again, ask the administrator: the machine may lack memory.",
     )  # fmt: skip
     NO_ROOM = Matter(
         "image_no_room", Code.UNAVAILABLE, *_OURS,

@@ -291,7 +291,7 @@ def _parts(name: str) -> list[str]:
 
 def _owner(entry: tarfile.TarInfo) -> tuple[int, int]:
     if not (0 <= entry.uid <= _LARGEST_ID and 0 <= entry.gid <= _LARGEST_ID):
-        raise Bad(f"{entry.name} belongs to nobody who can be")
+        raise Bad(f"{entry.name} belongs to an impossible user")
     return entry.uid, entry.gid
 
 

@@ -165,7 +165,7 @@ class Objects:
                 Code.TOO_LARGE,
                 f"There is no room to note another version of {dataset.full}: the datasets of "
                 f"tenant {dataset.tenant} take all there is for one.",
-                "Remove versions that nobody needs: `allot data rm NAME@VERSION`.",
+                "Remove old versions: `allot data rm NAME@VERSION`.",
             ) from None
         key = dataset.tenant, dataset.name
         now = self._state.datasets.get(key)
@@ -275,7 +275,7 @@ class Objects:
                 Kind.GONE,
                 f"It is not known any more what {dataset.objects} had: the books are those of "
                 "a backup.",
-                "Submit the job again: it then gets what is there now.",
+                "Submit the job again: it then gets the present objects.",
             ) from None
         fetch.needs = frozenset(file.of for file in wanted.manifest.files)
         # Room is kept for what is fetched, and not for what waits for its turn.

@@ -24,7 +24,7 @@ class Kind(Enum):
     )  # fmt: skip
     CHANGED = Matter(
         "data_changed", Code.CONFLICT, *_OWN,
-        "Submit the job again: it then gets what is there now.",
+        "Submit the job again: it then gets the present objects.",
     )  # fmt: skip
     UNFIT = Matter(
         "data_unfit", Code.NOT_SUPPORTED, *_OWN,
