@@ -81,7 +81,7 @@ def refused(config: dict[str, Any], outcome: dict[str, Any]) -> None:
         imported(config)
     for problem in caught.value.problems:
         assert said[1] in problem.message
-        assert re.search(r"add up to \d+, and \d+ can be had", problem.message)
+        assert re.search(r"add up to \d+, with room for \d+", problem.message)
         assert problem.path.startswith("virtualClusters.")
         assert problem.line > 1
 
@@ -93,7 +93,7 @@ def test_there_are_recordings() -> None:
 def test_equal_sums_are_refused_with_hiveds_own_numbers() -> None:
     (start,) = SCENARIOS["ed_23_infeasible_but_equal_sum"]
     assert start["outcome"]["message"].endswith("chain NODE level 3: 2 needed, 0 available")
-    with pytest.raises(BadInput, match=r"SOCKET of NODE add up to 2, and 0 can be had"):
+    with pytest.raises(BadInput, match=r"SOCKET of NODE add up to 2, with room for 0"):
         imported(start["config"])
 
 

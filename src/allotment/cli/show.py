@@ -26,7 +26,7 @@ from allotment.client import Client
 from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
 from allotment.service.views import CheckpointView, JobView, ProgressView, RunView
 
-PRIVATE = "only its owner and the administrator see its command and output"
+PRIVATE = "only its owner and the administrator may see what it runs and writes"
 SHORT = 12
 """Digits of a digest."""
 MOST_RUNS = 5

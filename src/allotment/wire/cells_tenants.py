@@ -143,8 +143,8 @@ def _short(short: Shortage, tenants: Mapping[str, Tenant], chains: dict[str, Sha
     where = f" of {short.chain}" if short.chain != short.type else ""
     beside = "" if short.chain == short.type else " beside larger cells"
     message = (
-        f"all shares of {short.type}{where} add up to {short.wanted:,}, and "
-        f"{short.available:,} can be had{beside}: "
+        f"all shares of {short.type}{where} add up to {short.wanted:,}, with room for "
+        f"{short.available:,}{beside}: "
         f"{short.wanted - short.available:,} too many ({who})"
     )
     place: Place = ("tenants", largest[0], "cells", keys[largest[0]])

@@ -62,7 +62,7 @@ def test_check_refuses_what_cannot_be_had(file: Path) -> None:
     assert ran.code == 1
     assert ran.err == (
         f"{file}:5: tenants.nlp.cells.dgx-v100-rack/dgx-v100-switch: all shares of "
-        "dgx-v100-switch of dgx-v100-rack add up to 7, and 6 can be had beside larger cells: "
+        "dgx-v100-switch of dgx-v100-rack add up to 7, with room for 6 beside larger cells: "
         "1 too many (nlp 7) (lower a share, or add roots)\n"
     )
 

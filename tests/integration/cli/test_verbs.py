@@ -576,7 +576,7 @@ def test_a_job_of_somebody_else_is_shown_without_what_is_private(service: Servic
     theirs = a_job(spec=spec, output_dir="", private=True)
     service.routes["GET /v1/jobs/12"] = json(theirs)
     out = allot("show", "12").out
-    assert "only its owner and the administrator see its command and output" in out
+    assert "only its owner and the administrator may see what it runs and writes" in out
     assert "command" not in out
     assert "allot logs" not in out
 

@@ -99,5 +99,5 @@ def test_a_share_in_devices_is_not_worth_a_node(config: str, gets_its_node: bool
 
 def test_one_device_more_is_refused_with_the_level_that_lacks_it() -> None:
     more = CELLS.replace("  d:\n", "  d: {cells: {V100: 1}}\n")
-    with pytest.raises(BadInput, match="add up to 3, and 2 can be had"):
+    with pytest.raises(BadInput, match="add up to 3, with room for 2"):
         a_cell_world(more)

@@ -196,7 +196,7 @@ tenants:
 """
     assert problems(text) == [
         "line 18: tenants.nlp.cells.v100-switch: all shares of v100-switch of v100-rack add up "
-        "to 3, and 2 can be had beside larger cells: 1 too many (nlp 2, speech 1) (lower a "
+        "to 3, with room for 2 beside larger cells: 1 too many (nlp 2, speech 1) (lower a "
         "share, or add roots)"
     ]
 
@@ -210,7 +210,7 @@ tenants:
          "root of type v100-row (write v100-node)"),
         ("{cells: {v100-node: -1}}", "tenants.a.cells.v100-node: must be at least 0, not -1"),
         ("{cells: {v100-rack: 2}}", "tenants.a.cells.v100-rack: all shares of v100-rack add up "
-         "to 2, and 0 can be had: 2 too many (a 2) (lower a share, or add roots)"),
+         "to 2, with room for 0: 2 too many (a 2) (lower a share, or add roots)"),
         ("{pins: [owm]}", "tenants.a.pins[0]: there is no pinned cell owm (did you mean "
          "`own`?)"),
         ("{pins: [own, own]}", "tenants.a.pins[1]: own is listed twice (name it once)"),

@@ -218,7 +218,7 @@ CELL = "physicalCluster.physicalCells[0]"
         (("RACK.NODE.PAIR.K80", "RACK.NODE.V100"), "virtualClusters.vc1.virtualCells[1]."
          "cellType: there is no V100 in a RACK (a RACK is made of NODE, PAIR, K80)"),
         (("cellNumber: 1}", "cellNumber: 2}"), "virtualClusters.vc1.virtualCells[0].cellType: "
-         "all shares of NODE of RACK add up to 2, and 1 can be had beside larger cells: 1 too "
+         "all shares of NODE of RACK add up to 2, with room for 1 beside larger cells: 1 too "
          "many (vc1 2) (lower a share, or add roots)"),
         (("[{pinnedCellId: OWN}]", "[{pinnedCellId: OWM}]"), "virtualClusters.vc1."
          "pinnedCells[0].pinnedCellId: there is no pinned cell OWM"),
