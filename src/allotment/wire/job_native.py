@@ -6,6 +6,7 @@ gives up silently (None) on anything unusual, to be read again by the other.
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeGuard
@@ -21,10 +22,12 @@ from allotment.model.grid import PLACE, combinations
 from allotment.model.ids import JobId
 from allotment.model.quantity import Millis, Resources
 from allotment.model.spec import (
+    MPI_SLOTS,
     Batch,
     Checkpoint,
     Completion,
     Dependency,
+    Dialect,
     EndKind,
     JobSpec,
     Mpi,
@@ -60,6 +63,9 @@ ONE_ROLE = frozenset({"command", "count", "resources", "arch", "ports", "complet
 MAIN = "main"
 """The name of that role."""
 
+SLOTS = re.compile(r"[1-9][0-9]{0,6}")
+"""How many ranks a worker of an MPIJob may have, in its variables."""
+
 
 def read_native(
     plain: Plain,
@@ -81,7 +87,7 @@ def read_native(
         raise
     secrets, unresolved = _secrets(shape, environ)
     job = _job_file(shape, secrets, in_order(_at(tree, _doubtful(shape))))
-    wrong = [*unresolved, *_too_large(job), *_varying_before_others(shape)]
+    wrong = [*unresolved, *_too_large(job), *_unfit(shape)]
     raise_all([*found, *_at(tree, wrong)], source)
     return job
 
@@ -96,7 +102,7 @@ def read_native_json(body: bytes) -> JobFile | None:
     secrets, unresolved = _secrets(shape, None)
     if unresolved or _doubtful(shape) or _misshapen(_outline(shape)):
         return None
-    if _varying_before_others(shape):
+    if _unfit(shape):
         return None
     job = _job_file(shape, secrets, ())
     return None if _too_large(job) else job
@@ -227,6 +233,19 @@ def _too_large(job: JobFile) -> list[Finding]:
     place: Place = ("grid",) if job.grid else ("array",) if job.copies > 1 else ("roles",)
     place = ("sweep",) if job.sweep is not None else place
     return [(place, *found)] if found else []
+
+
+def _unfit(shape: JobShape) -> list[Finding]:
+    return [*_varying_before_others(shape), *_no_slots(shape)]
+
+
+def _no_slots(shape: JobShape) -> list[Finding]:
+    """Find a number of ranks in the variables of an MPIJob that no host file can have."""
+    slots = shape.env.get(MPI_SLOTS, "1")
+    if shape.dialect is not Dialect.MPI_JOB or SLOTS.fullmatch(slots):
+        return []
+    hint = "take it out: it is as `slotsPerWorker` says"
+    return [(("env", MPI_SLOTS), f"{shown(slots)} is no number of ranks of a worker", hint)]
 
 
 def _varying_before_others(shape: JobShape) -> list[Finding]:

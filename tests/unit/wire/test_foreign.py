@@ -8,7 +8,7 @@ import pytest
 
 from allotment.model.errors import BadInput
 from allotment.model.quantity import MIB, SECOND
-from allotment.model.spec import Dialect
+from allotment.model.spec import MPI_SLOTS, Dialect
 from allotment.wire.foreign import batch_job, job, mpi_job, pod, pytorch_job, tf_job
 from allotment.wire.foreign.fields import Refused
 from allotment.wire.job import job_to_wire, read_job
@@ -100,6 +100,16 @@ def test_a_worker_serves_no_ssh(command: str, runs: tuple[str, ...], warning: st
     (said,) = [each for each in found.warnings if each.path.endswith("command")]
     assert warning in said.message
     assert said.line == 24
+
+
+@pytest.mark.parametrize("slots", ["cores", "-1", "0", "9" * 5000])
+def test_what_no_host_file_can_have_is_no_number_of_ranks(slots: str) -> None:
+    text = json.dumps(job_to_wire(example("mpi").spec, redact=False))
+    named = text.replace('"OMPI_MCA_orte_set_default_slots": "2"', f'"{MPI_SLOTS}": "{slots}"')
+    with pytest.raises(BadInput, match="is no number of ranks of a worker"):
+        read_job(named.encode(), source="job")
+    of_ours = read_job(named.replace('"mpijob"', '"native"').encode(), source="job").spec
+    assert dict(of_ours.env)[MPI_SLOTS] == slots
 
 
 def test_the_pods_of_a_job_are_an_array() -> None:
