@@ -56,14 +56,19 @@ LOST = 255
 
 def main(words: list[str]) -> int:
     """Serve, or be the command on another node; return an exit code."""
+    serves = words == ["serve"]
     try:
         key, (tasks, here) = bytes.fromhex(os.environ[KEY]), tasks_in(os.environ)
-        if words == ["serve"]:
-            if TASKS not in os.environ and os.environ.get("LOCAL_RANK") != "0":
-                signal.pause()
-            return serve(key, *tasks[here])
+        address, port = tasks[here] if serves else ("", 0)
     except (KeyError, ValueError, IndexError, OSError) as error:
         return _fail(f"is for tasks of Allotment that mpirun starts ranks in: {error!r}", 2)
+    if serves:
+        if TASKS not in os.environ and os.environ.get("LOCAL_RANK") != "0":
+            signal.pause()
+        try:
+            return serve(key, address, port)
+        except OSError as error:
+            return _fail(f"mpirun cannot get here by port {port}: {error}", 1)
     while words and words[0].startswith("-"):
         del words[: 2 if words[0][1:] in VALUED else 1]
     if len(words) < 2:

@@ -148,6 +148,13 @@ def test_tasks_that_share_a_node_are_told_apart_by_a_table(tmp_path: Path) -> No
             server.wait()
 
 
+def test_a_task_whose_port_another_has_says_so(gang: Gang) -> None:
+    code, _, wrong = gang.said("serve", NODE_RANK="1")
+    assert code == 1
+    assert f"mpi-agent: mpirun cannot get here by port {gang.port}: " in wrong
+    assert "Address already in use" in wrong  # by which the cause is known as port_in_use
+
+
 def test_mpiruns_own_node_needs_nobody(gang: Gang) -> None:
     assert gang.said(HERE, "echo own; exit 3") == (3, "own\n", "")
 
