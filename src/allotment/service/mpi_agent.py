@@ -111,6 +111,12 @@ def proof(key: bytes, side: str, *parts: bytes) -> bytes:
     return hmac.new(key, b"\0".join((side.encode(), *parts)), hashlib.sha256).digest()
 
 
+def key_at(key: bytes, address: str, port: int) -> bytes:
+    """Return what one task of a gang is known by: who listens at its place before it does, as
+    any neighbour may, cannot pass on what is said there to another."""
+    return hmac.new(key, f"{address} {port}".encode(), hashlib.sha256).digest()
+
+
 class AgentLine:
     """A connection on which each message goes behind its length.
 
@@ -213,7 +219,7 @@ class Strangers:
 
 def serve(key: bytes, address: str, port: int) -> int:
     """Run what is asked for with the key, until the task is told to end."""
-    listening = _listening(address, port)
+    listening, key = _listening(address, port), key_at(key, address, port)
     strangers, commands = Strangers(), Commands()
     # A signal that comes to another thread wakes this one, which alone handles it.
     woken, waking = socket.socketpair()
@@ -314,6 +320,7 @@ class Impostor(Exception):
 def call(key: bytes, address: str, port: int, command: str, wait_s: float) -> int:
     """Have a command run in the task at an address, once it is up; return its exit code."""
     try:
+        key = key_at(key, address, port)
         line, known = _met(key, address, port, wait_s)
         with line.link:
             wish = command.encode()

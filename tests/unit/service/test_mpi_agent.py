@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -22,6 +23,7 @@ from allotment.service.mpi_agent import (
     TASKS,
     AgentLine,
     hosts_in,
+    key_at,
     proof,
 )
 from allotment.wire.words import SIGNALS
@@ -180,11 +182,42 @@ def test_without_the_key_nothing_is_run_and_no_task_is_taken_for_one(
     assert not touched.exists()
 
 
+def test_who_listens_in_place_of_a_task_cannot_pass_on_what_is_said(
+    gang: Gang, tmp_path: Path
+) -> None:
+    touched, table = tmp_path / "touched", tmp_path / "tasks"
+    with socket.create_server((HERE, 0)) as squatter:
+        at = squatter.getsockname()[1]
+        table.write_text(f"a {HERE} {at}\nb {THERE} {gang.port}\n")
+        asking = gang.run("a", f"touch {touched}", **{TASKS: str(table)})
+        mine, _ = squatter.accept()
+        with mine, socket.create_connection((THERE, gang.port), 5) as other:
+            passing = [
+                threading.Thread(target=pass_on, args=each)
+                for each in ((mine, other), (other, mine))
+            ]
+            for each in passing:
+                each.start()
+            _, wrong = asking.communicate(timeout=30)
+            for each in passing:
+                each.join(30)
+    assert (asking.returncode, "is no task of this job" in wrong) == (255, True)
+    assert not touched.exists()
+
+
+def pass_on(source: socket.socket, to: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while piece := source.recv(4096):
+            to.sendall(piece)
+        to.shutdown(socket.SHUT_WR)
+
+
 @pytest.mark.parametrize("knows", ["nothing", "the key, and who sits between changes the wish"])
 def test_a_proof_that_was_overheard_is_worth_nothing(
     gang: Gang, tmp_path: Path, knows: str
 ) -> None:
-    key, touched = bytes.fromhex(gang.env[KEY]), tmp_path / "touched"
+    key = key_at(bytes.fromhex(gang.env[KEY]), THERE, gang.port)
+    touched = tmp_path / "touched"
     with socket.create_connection((THERE, gang.port), 5) as link:
         line, mine = AgentLine(link), b"m" * 32
         line.put(mine)
