@@ -278,3 +278,34 @@ def test_the_committer_refuses_a_move_to_another_entitlement() -> None:
     place = ReservedPlace(job, there, gang.needs, Entitlement.OPPORTUNISTIC, (job,))
     made = Evict(place, (job,))
     assert refusal(cluster, made, world.now) == "a move concerns no other gang"
+
+
+def test_a_job_that_fails_twice_where_it_went_stays_where_it_is() -> None:
+    """Each time before it saved there; meanwhile others have the devices that it left for."""
+    world = Moving(nodes=3, devices=4)
+    large = world.started(a_job().gpus(4))
+    fill = [world.started(a_job().gpus(1)) for _ in range(8)]
+    world.ends(fill[0])
+    world.ends(fill[4])
+    job = world.submit(pair().of("us").retry(9))
+    world.cycle()
+    world.runs(job)
+    for turn in range(2):
+        assert world.nodes_of(job) == [1, 2]
+        world.all_save()
+        world.ends(large)
+        world.later(EVERY)
+        assert world.goes(job) == [0], turn
+        world.is_gone(job)
+        world.ends(job, 1)
+        assert world.job(job).bad_moves == turn + 1
+        large = world.started(a_job().gpus(4))
+        world.later(10 * MINUTE)
+        world.runs(job)
+    world.all_save()
+    world.ends(large)
+    world.later(EVERY)
+    assert (world.goes(job), world.nodes_of(job)) == (None, [1, 2])
+    gauge = world.state.cluster.gangs[job].gauge
+    assert gauge is not None
+    assert (gauge.stays, gauge.is_grown) == (True, False)
