@@ -109,7 +109,7 @@ def test_nobody_else_has_a_job_run_by_it(cluster: OfAUser) -> None:
     finally:
         cluster.state.chmod(before)
     assert done.returncode != 0
-    assert "answers nobody else" in done.stderr
+    assert "answers no other user" in done.stderr
     assert not done.stdout
 
 
