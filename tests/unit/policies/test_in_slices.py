@@ -10,11 +10,14 @@ from allotment.engine.engine import Engine
 from allotment.engine.evicted import took_turn
 from allotment.engine.state import State
 from allotment.model import commands as c
-from allotment.model.ids import JobId, NodeId
+from allotment.model import events as e
+from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.lifecycle import JobState as S
 from allotment.model.quantity import GIB, SECOND, Millis, show_millis
 from allotment.model.reasons import StopCause
+from allotment.model.reports import TrialReport
 from allotment.model.spec import GiveWay
+from allotment.model.sweeps import Halving, Range, Scale, Sweep
 from allotment.model.tenancy import QueueOrder, RankBy, Tenant
 from allotment.policies.rescheduling.in_slices import in_slices
 from tests.support.builders import NOW, POLICIES, JobBuilder, a_config, a_job, a_tenant
@@ -387,3 +390,26 @@ def test_gangs_a_b_and_c_alternate_and_none_ever_runs_in_part(
         seen.append("".join(on))
         world.later(SLICE)
     assert seen == turns
+
+
+def test_all_trials_of_a_sweep_report_within_a_turn_each_and_the_losers_go() -> None:
+    """Four trials on two devices: nobody's first values wait for the end of another trial."""
+    world = SlicedWorld(us(2), devices=2)
+    space = (("lr", Range(Scale.LOG, 1e-4, 1.0)),)
+    sweep = Sweep(space, draws=4, seed=1, metric="loss", halving=Halving((10,), eta=4))
+    made = world.do(c.SubmitJob(one().named("tune").spec(), copies=4, sweep=sweep))
+    trials = [each.event.job for each in made if isinstance(each.event, e.JobSubmitted)]
+    world.cycle()
+    for first in (0, 2):
+        for trial in trials[first : first + 2]:
+            world.runs(trial)
+        for at in (first, first + 1):
+            world.tell(TrialReport(trials[at], AttemptNo(1), 10, 0.9 - at / 10, known=True))
+        world.later(SLICE)
+    assert world.now == NOW + 2 * SLICE
+    stopped = [r.event.job for r in world.log if isinstance(r.event, e.TrialStopped)]
+    assert set(stopped) == set(trials[:3])
+    for trial in stopped:
+        world.ends(trial, 143)
+    world.cycle()
+    assert world.is_(trials[3]) is S.RUNNING
