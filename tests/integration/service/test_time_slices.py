@@ -1,4 +1,5 @@
-"""Queues with a time slice, on real processes: gangs take turns; nothing is lost or twice."""
+"""Gangs that are suspended and go on, in turns or for their users, on real processes: nothing
+is lost or twice."""
 
 import os
 import signal
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.cluster import RealCluster, a_real_cluster, until
+from tests.support.lost_orders import lost_orders, status_of
 
 CONFIG = """
 virtual_gpus: {type: virtual, count: 4, memory: 16GiB}
@@ -137,6 +139,26 @@ def test_a_service_that_is_killed_amid_a_turn_loses_nothing(turns: Turns) -> Non
     assert turns.states(jobs) == ["succeeded"] * 6
     assert [turns.size(f"j{n}", "starts") for n in range(6)] == [1] * 6
     assert [turns.size(f"j{n}", "steps") for n in range(6)] == [300] * 6
+
+
+def test_a_service_that_is_killed_before_a_resumed_job_goes_on_loses_nothing(
+    turns: Turns,
+) -> None:
+    cluster, job = turns.cluster, turns.submit("j0", 300)
+    until(lambda: turns.size("j0", "steps") > 0, "a step")
+    cluster.allot("suspend", str(job))
+    until(lambda: status_of(cluster, job)["frozen"], "the job to be frozen")
+    done = turns.size("j0", "steps")
+    with lost_orders(cluster, job, 0) as until_given:
+        cluster.allot("resume", str(job))
+        until_given()
+        cluster.kill()
+        assert turns.size("j0", "steps") == done < 300
+    cluster.up()
+    cluster.wait_for(job, "succeeded", "failed")
+    assert cluster.state_of(job) == "succeeded"
+    assert len(cluster.get(f"/v1/jobs/{job}")["attempts"]) == 1
+    assert (turns.size("j0", "starts"), turns.size("j0", "steps")) == (1, 300)
 
 
 def test_a_paused_job_may_be_cancelled_or_die_and_the_others_go_on(turns: Turns) -> None:
