@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import RealCluster, a_real_cluster, until
+from tests.support.lost_orders import lost_orders
 
 CONFIG = """
 nodes:
@@ -74,6 +75,9 @@ if rank == 0:
 SCALES = {"1": 0.1, "2": 0.05, "3": 0.04, "4": 0.025}
 """How long a step takes with so many tasks."""
 GETS_SLOWER = {"1": 0.1, "2": 0.05, "3": 0.1, "4": 0.2}
+BOTH = pytest.mark.parametrize(
+    "cluster", [CONFIG, IN_CELLS], ids=["counted", "cells"], indirect=True
+)
 
 
 @pytest.fixture
@@ -98,12 +102,14 @@ def train(cluster: RealCluster, done: Path, of_step: dict[str, float]) -> int:
 
 
 def fill(cluster: RealCluster, devices: int = 1) -> int:
-    need = {"gpu": devices, "cpu": 0.1, "memory": "64MiB"}
-    job = cluster.submit(
-        {"name": "fill", "tenant": "us", "command": "sleep 1000", "resources": need}
-    )
+    job = cluster.submit(a_filler(devices))
     cluster.wait_for(job, "running")
     return job
+
+
+def a_filler(devices: int) -> dict[str, object]:
+    need = {"gpu": devices, "cpu": 0.1, "memory": "64MiB"}
+    return {"name": "fill", "tenant": "us", "command": "sleep 1000", "resources": need}
 
 
 def grown(cluster: RealCluster, tmp_path: Path, of_step: dict[str, float]) -> int:
@@ -128,7 +134,18 @@ def tasks_of(cluster: RealCluster, job: int) -> int:
     return cluster.get(f"/v1/jobs/{job}")["row"]["tasks"]
 
 
-@pytest.mark.parametrize("cluster", [CONFIG, IN_CELLS], ids=["counted", "cells"], indirect=True)
+def checkpoints(cluster: RealCluster, job: int) -> int:
+    return len(list(cluster.state.glob(f"checkpoints/{job}/*0.json")))
+
+
+def check_losses(done: Path) -> None:
+    losses, weight = json.loads(done.read_text()), 1.0
+    for step, loss in enumerate(losses, start=1):
+        assert loss == (weight * 0.3 - 1.7) ** 2 / step, "as if it had run undisturbed"
+        weight -= 0.01 * 2 * (weight * 0.3 - 1.7) * 0.3
+
+
+@BOTH
 def test_a_job_grows_is_found_to_gain_and_shrinks_for_one_that_waits(
     cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -147,10 +164,7 @@ def test_a_job_grows_is_found_to_gain_and_shrinks_for_one_that_waits(
     (tmp_path / "done.json").touch()
     cluster.wait_for(job, "succeeded", "failed")
     assert cluster.state_of(job) == "succeeded"
-    losses, weight = json.loads((tmp_path / "done.json").read_text()), 1.0
-    for step, loss in enumerate(losses, start=1):
-        assert loss == (weight * 0.3 - 1.7) ** 2 / step, "as if it had run undisturbed"
-        weight -= 0.01 * 2 * (weight * 0.3 - 1.7) * 0.3
+    check_losses(tmp_path / "done.json")
 
 
 def test_a_job_that_is_slower_with_more_tasks_gets_its_old_size_back(
@@ -187,3 +201,29 @@ def test_a_service_that_is_killed_while_a_job_starts_anew_loses_nothing(
         "evicted",
         "succeeded",
     ]
+
+
+@BOTH
+def test_a_service_that_is_killed_while_a_job_shrinks_loses_nothing(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    job = train(cluster, tmp_path / "done.json", SCALES)
+    cluster.wait_for(job, "running")
+    assert tasks_of(cluster, job) == 4
+    with lost_orders(cluster, job, 1, 2, 3) as until_given:
+        other = cluster.submit({**a_filler(1), "count": 3})
+        until_given()
+        cluster.kill()
+    cluster.up()
+    cluster.wait_for(other, "running")
+    assert tasks_of(cluster, job) == 1
+    before = checkpoints(cluster, job)
+    until(lambda: checkpoints(cluster, job) > before, "the steps to go on")
+    (tmp_path / "done.json").touch()
+    cluster.wait_for(job, "succeeded", "failed")
+    assert cluster.state_of(job) == "succeeded"
+    assert len(attempts(cluster, job)) == 1
+    told = cluster.allot("events", str(job)).stdout
+    assert told.count("shrinks to 1 task(s)") == told.count("continues with 1 task(s)") == 1
+    check_losses(tmp_path / "done.json")
