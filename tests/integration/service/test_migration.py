@@ -1,4 +1,4 @@
-"""Queues that migrate, on real processes: a gang goes on elsewhere, and computes the same."""
+"""Gangs that migrate, on real processes: they go on elsewhere, and compute the same."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import RealCluster, a_real_cluster, until
+from tests.support.lost_orders import lost_orders
 
 CONFIG = """
 nodes:
@@ -18,6 +19,14 @@ tenants:
     guaranteed: {gpu: 4}
     queues:
       default: {order: skip, migrate: true}
+"""
+LENT = """
+nodes:
+  - {name: n1, cpu: 4, memory: 2GiB, gpu: {type: V100, count: 1, virtual: true}}
+  - {name: n2, cpu: 4, memory: 2GiB, gpu: {type: A100, count: 1, virtual: true}}
+tenants:
+  owner: {guaranteed: {gpu: 2}}
+  us: {on_eviction: migrate}
 """
 MORE = 50
 """A gang that was moved does so many steps more."""
@@ -61,10 +70,10 @@ if rank == 0:
 
 
 @pytest.fixture
-def cluster() -> Iterator[RealCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
     with tempfile.TemporaryDirectory(prefix="allot-") as folder:
         Path(folder).chmod(0o755)
-        with a_real_cluster(Path(folder), CONFIG) as real:
+        with a_real_cluster(Path(folder), getattr(request, "param", CONFIG)) as real:
             yield real
 
 
@@ -95,6 +104,15 @@ def nodes_of(cluster: RealCluster, job: int, attempt: int) -> list[str]:
     return sorted({task["node"] for task in tasks})
 
 
+def check_losses(cluster: RealCluster, result: Path) -> None:
+    """Compare the losses of a gang that moved with those of one that does not."""
+    moved, alone = json.loads(result.read_text()), result.with_name("alone.json")
+    assert len(moved) > MORE
+    other = train(cluster, alone, 1, len(moved))
+    cluster.wait_for(other, "succeeded")
+    assert moved == json.loads(alone.read_text())
+
+
 def test_a_gang_is_brought_together_and_its_losses_are_the_same(
     cluster: RealCluster, tmp_path: Path
 ) -> None:
@@ -102,7 +120,7 @@ def test_a_gang_is_brought_together_and_its_losses_are_the_same(
     fillers = [fill(cluster) for _ in range(3)]
     cluster.allot("cancel", str(fillers[0]))
     cluster.wait_for(fillers[0], "cancelled")
-    result, alone = tmp_path / "moved.json", tmp_path / "alone.json"
+    result = tmp_path / "moved.json"
     job = train(cluster, result, 2)
     cluster.wait_for(job, "running")
     assert nodes_of(cluster, job, 0) == ["n1", "n2"]
@@ -114,11 +132,7 @@ def test_a_gang_is_brought_together_and_its_losses_are_the_same(
     assert "moves to another place" in told
     shown = cluster.allot("show", str(job)).stdout
     assert "moved to another place" in shown
-    moved = json.loads(result.read_text())
-    assert len(moved) > MORE
-    other = train(cluster, alone, 1, len(moved))
-    cluster.wait_for(other, "succeeded")
-    assert moved == json.loads(alone.read_text())
+    check_losses(cluster, result)
 
 
 def test_a_service_that_is_killed_amid_a_move_loses_nothing(
@@ -144,3 +158,29 @@ def test_a_service_that_is_killed_amid_a_move_loses_nothing(
     assert cluster.state_of(job) == "succeeded"
     assert len(json.loads((tmp_path / "moved.json").read_text())) > MORE
     assert len(cluster.get(f"/v1/jobs/{job}")["attempts"]) == 2
+
+
+@pytest.mark.parametrize("cluster", [LENT], ids=["lent"], indirect=True)
+def test_a_service_that_is_killed_while_lent_devices_go_back_loses_nothing(
+    cluster: RealCluster, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o755)
+    job = train(cluster, tmp_path / "moved.json", 1)
+    cluster.wait_for(job, "running")
+    saved = cluster.state / "checkpoints" / str(job) / "10.json"
+    until(saved.exists, "a checkpoint")
+    lent = nodes_of(cluster, job, 0)
+    need = {"gpu": 1, "gpu_type": {"n1": "V100", "n2": "A100"}[lent[0]], "memory": "64MiB"}
+    spec = {"name": "own", "tenant": "owner", "command": "sleep 1000", "resources": need}
+    with lost_orders(cluster, job, 0) as until_given:
+        owner = cluster.submit(spec)
+        until_given()
+        cluster.kill()
+    cluster.up()
+    cluster.wait_for(owner, "running")
+    assert nodes_of(cluster, owner, 0) == lent
+    cluster.wait_for(job, "succeeded", "failed")
+    assert cluster.state_of(job) == "succeeded"
+    assert len(cluster.get(f"/v1/jobs/{job}")["attempts"]) == 2
+    assert nodes_of(cluster, job, 1) != lent
+    check_losses(cluster, tmp_path / "moved.json")
