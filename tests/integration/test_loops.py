@@ -169,33 +169,30 @@ def test_a_real_loop_reports_steps_and_its_metric_at_rungs(
     assert told["rungs"][1][1] < told["rungs"][0][1]
 
 
+def ran(program: str, needs: tuple[str, ...], **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a program where these are installed."""
+    if not has(*needs):
+        pytest.skip(f"{' with '.join(needs)} is not installed here: scripts/loops")
+    argv = [PYTHON, "-W", "ignore", "-c", program]
+    env = {**os.environ, "PYTHONPATH": str(SRC), **env}
+    return subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+
+
 @pytest.mark.may_skip("PyTorch is large, and in no lock of ours")
 def test_what_was_moved_to_the_host_and_back_trains_on_bit_by_bit() -> None:
-    if not has("torch"):
-        pytest.skip("torch is not installed here: scripts/loops")
-    env = {**os.environ, "PYTHONPATH": str(SRC)}
-    argv = [PYTHON, "-W", "ignore", "-c", OFFLOADED]
-    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    done = ran(OFFLOADED, ("torch",))
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.may_skip("Keras and JAX are large, and in no lock of ours")
 def test_a_keras_model_on_jax_moves_to_the_host_and_trains_on_bit_by_bit() -> None:
-    if not has("keras", "jax"):
-        pytest.skip("keras with jax is not installed here: scripts/loops")
-    env = {**os.environ, "PYTHONPATH": str(SRC), "KERAS_BACKEND": "jax"}
-    argv = [PYTHON, "-W", "ignore", "-c", KERAS_OFFLOADED]
-    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    done = ran(KERAS_OFFLOADED, ("keras", "jax"), KERAS_BACKEND="jax")
     assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.may_skip("Keras and JAX are large, and in no lock of ours")
 def test_keras_on_another_backend_refuses_to_offload_and_says_what_else_there_is() -> None:
-    if not has("keras", "jax"):
-        pytest.skip("keras with jax is not installed here: scripts/loops")
-    env = {**os.environ, "PYTHONPATH": str(SRC), "KERAS_BACKEND": "numpy"}
-    argv = [PYTHON, "-W", "ignore", "-c", KERAS_REFUSED]
-    done = subprocess.run(argv, env=env, check=False, capture_output=True, text=True)
+    done = ran(KERAS_REFUSED, ("keras", "jax"), KERAS_BACKEND="numpy")
     assert done.returncode == 1
     assert "line 4, in <module>" in done.stderr
     assert "ValueError: Keras gives device memory back on JAX alone" in done.stderr

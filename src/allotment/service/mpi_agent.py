@@ -112,8 +112,10 @@ def proof(key: bytes, side: str, *parts: bytes) -> bytes:
 
 
 def key_at(key: bytes, address: str, port: int) -> bytes:
-    """Return what one task of a gang is known by: who listens at its place before it does, as
-    any neighbour may, cannot pass on what is said there to another."""
+    """Return what one task of a gang is known by.
+
+    A neighbour may listen at its place before it does, and cannot pass on what is said there.
+    """
     return hmac.new(key, f"{address} {port}".encode(), hashlib.sha256).digest()
 
 

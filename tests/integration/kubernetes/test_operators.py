@@ -111,11 +111,10 @@ def env_of(kubernetes: Kubernetes) -> dict[str, str]:
     return {"KUBEFLOW_NAMESPACE": HERE, "KUBECONFIG": str(kubernetes.admin)}
 
 
+@pytest.mark.skipif(IS_NEWER, reason=GONE)
 def test_the_pods_of_a_pytorch_job_are_placed_together(
     service: OnKubernetes, kubernetes: Kubernetes, folder: Path
 ) -> None:
-    if IS_NEWER:
-        pytest.skip(GONE)
     operators.skip_without("pytorch-operator")
     definition = definition_in("pytorch-operator", "crd.yaml")
     job = example("pytorch-operator", "pytorch_job_sendrecv.yaml")
@@ -136,11 +135,10 @@ def test_the_pods_of_a_pytorch_job_are_placed_together(
         kubernetes.kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
 
 
+@pytest.mark.skipif(IS_NEWER, reason=GONE)
 def test_the_pods_of_a_tf_job_wait_for_the_group_that_its_operator_makes(
     service: OnKubernetes, kubernetes: Kubernetes, folder: Path
 ) -> None:
-    if IS_NEWER:
-        pytest.skip(GONE)
     operators.skip_without("tf-operator")
     definition = definition_in("tf-operator", "crd.yaml")
     job = example("tf-operator", "tf_job_mnist.yaml")
@@ -162,11 +160,10 @@ def test_the_pods_of_a_tf_job_wait_for_the_group_that_its_operator_makes(
             kubernetes.kubectl("delete", "crd", each["metadata"]["name"], "--wait=false")
 
 
+@pytest.mark.skipif(IS_NEWER, reason=GONE)
 def test_launcher_and_workers_of_an_mpi_job_are_placed_together(
     service: OnKubernetes, kubernetes: Kubernetes, folder: Path
 ) -> None:
-    if IS_NEWER:
-        pytest.skip(GONE)
     operators.skip_without("mpi-operator")
     definition = definition_in("mpi-operator", "mpi-operator.yaml")
     job = example("mpi-operator", "tensorflow-benchmarks.yaml")

@@ -24,6 +24,15 @@ tenants: {lab: {guaranteed: {gpu: 8}}}
 POD = Offered("team-a/p", "uid-1")
 
 
+def progress_files(world: World, own: HostWorkspace) -> JobFiles:
+    return JobFiles(
+        Workspaces(world.state, FakeBackend(), own),
+        lambda folders, job: folders.progress_file(job.id, job.spec),
+        100,
+        world.state.wall,
+    )
+
+
 def test_what_others_made_writes_no_file_of_ours(tmp_path: Path) -> None:
     world = World(read_config(CONFIG, source="c.yaml", machine=None)[0])
     spec = a_job().gpus(1).of("lab").spec()
@@ -37,12 +46,7 @@ def test_what_others_made_writes_no_file_of_ours(tmp_path: Path) -> None:
         file = Path(own.folders.progress_file(job.id, job.spec))
         file.parent.mkdir(parents=True)
         file.write_text('{"step": 1}')
-    files = JobFiles(
-        Workspaces(world.state, FakeBackend(), own),
-        lambda folders, job: folders.progress_file(job.id, job.spec),
-        100,
-        world.state.wall,
-    )
+    files = progress_files(world, own)
     found = asyncio.run(files.look(world.state))
     assert [each.key.job for each in found] == [JobId(2)]
     assert files.look_now(world.state.jobs[JobId(1)]) == ()
@@ -58,12 +62,7 @@ def test_what_stood_still_is_looked_at_as_new(tmp_path: Path) -> None:
     file = Path(own.folders.progress_file(job.id, job.spec))
     file.parent.mkdir(parents=True)
     file.write_text('{"step": 1}')
-    files = JobFiles(
-        Workspaces(world.state, FakeBackend(), own),
-        lambda folders, job: folders.progress_file(job.id, job.spec),
-        100,
-        world.state.wall,
-    )
+    files = progress_files(world, own)
 
     def found() -> list[JobId]:
         return [each.key.job for each in asyncio.run(files.look(world.state))]
