@@ -100,7 +100,8 @@ def check(
     """
     assert len(set(accepted)) == len(accepted), "one key made two jobs"
     marks = Counter(told.marks.splitlines())
-    assert not [mark for mark in marks if mark.startswith("twice")], "a device was held twice"
+    twice = [mark for mark in marks if mark.startswith("twice")]
+    assert not twice, "\n".join(("a device was held twice:", *twice, *stories(told, twice)))
     again = {mark: count for mark, count in marks.items() if count > 1}
     assert not again, f"a task ran twice: {again}"
     kinds = Counter((event["kind"], event["job"]) for event in told.events if event.get("job"))
@@ -141,6 +142,20 @@ def count_devices(told: Told) -> None:
             for slot in slots.pop(event["job"]):
                 held.subtract((slot["node"], device) for device in slot.get("devices", ()))
     assert not any(held.values())
+
+
+def stories(told: Told, twice: list[str]) -> Iterator[str]:
+    """Return what the log says of all jobs that ever had a device of the same number."""
+    for devices in sorted({mark.split()[-1] for mark in twice}):
+        numbers = {int(number) for number in devices.split(",")}
+        had = {
+            event["job"]
+            for event in told.events
+            if event["kind"] == "AttemptPlaced"
+            for slot in event["detail"]["slots"]
+            if numbers.intersection(slot.get("devices", ()))
+        }
+        yield from (story(told, job) for job in sorted(had))
 
 
 def story(told: Told, job: int) -> str:

@@ -1,4 +1,4 @@
-"""A node that Slurm calls down before it says that its pilot's job is over."""
+"""A node that Slurm calls down, and its pilot's job, which Slurm says is over or not."""
 
 import asyncio
 import json
@@ -30,19 +30,25 @@ OVER, STOPPED, RUNS = (TaskKey(JobId(7), AttemptNo(1), TaskIndex(n)) for n in ra
 
 
 class Slurm:
-    """What Slurm would answer: that the pilot's job runs, and how its node is."""
+    """What Slurm would answer: whether the pilot's job runs, and how its node is."""
+
+    looks = 0
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.state = "ALLOCATED"
-        row = PilotRow("1", name_of("allot-x", "n1", 1), "RUNNING")
-        monkeypatch.setattr(pilot, "rows", answering(lambda: {row.name: row}))
+        self.state, self.job = "ALLOCATED", "RUNNING"
+        monkeypatch.setattr(pilot, "rows", answering(self.rows))
         monkeypatch.setattr(pilot, "others_wait", answering(lambda: False))
         monkeypatch.setattr(client, "nodes", answering(self.nodes))
         for name in ("cancel", "submit", "run"):
             monkeypatch.setattr(client, name, answering(lambda: ""))
         monkeypatch.setattr(pilot, "cancel_named", answering(lambda: None))
 
+    def rows(self) -> dict[str, PilotRow]:
+        row = PilotRow("1", name_of("allot-x", "n1", 1), self.job)
+        return {row.name: row}
+
     def nodes(self) -> tuple[SlurmNode, ...]:
+        self.looks += 1
         return (SlurmNode("n1", 4, 1000, state=self.state, partitions=("main",)),)
 
 
@@ -68,7 +74,7 @@ async def until(check: Callable[[], object]) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_what_ended_on_a_node_is_told_before_the_node_is_lost(
+def test_a_node_is_lost_with_its_pilot_and_what_ended_there_is_told_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = Slurm(monkeypatch)
@@ -88,6 +94,10 @@ def test_what_ended_on_a_node_is_told_before_the_node_is_lost(
         write(tmp_path, OVER, phase="ended", exit_code=0)
         write(tmp_path, STOPPED, phase="ended", signal=15, ended_by="stop")
         slurm.state = "DOWN"
+        seen = slurm.looks
+        await until(lambda: slurm.looks > seen + 2)
+        assert not [report for report in told if is_lost(report)], "its pilot runs"
+        slurm.job = "NODE_FAIL"
         await until(lambda: any(is_lost(report) for report in told))
         await engine.close()
 
@@ -98,7 +108,8 @@ def test_what_ended_on_a_node_is_told_before_the_node_is_lost(
         for report in before
         if isinstance(report, TaskReport) and report.seen is Seen.ENDED
     }
-    assert ended == {OVER: (True, None), STOPPED: (False, StopCause.EVICTED)}
+    stopped = (False, StopCause.EVICTED)
+    assert ended == {OVER: (True, None), STOPPED: stopped, RUNS: (False, None)}
 
 
 def is_lost(report: Report) -> bool:

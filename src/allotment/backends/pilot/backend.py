@@ -429,17 +429,8 @@ class PilotBackend:
     def _tell(self, hold: Hold) -> None:
         report = hold.report(self._rows, self._slurm_nodes.get(hold.node.name))
         if hold.is_configured and self._told.get(hold.node.id) != report:
-            if not report.alive:
-                self._hear_last_words(hold)
             self._told[hold.node.id] = report
             self._sink(report)
-
-    def _hear_last_words(self, hold: Hold) -> None:
-        """Report what had ended on a node that is lost: the rest counts as lost with it."""
-        for key in tuple(hold.live):
-            last = hold.book.last_words(key)
-            if last is not None and last.seen is Seen.ENDED:
-                self._hear(hold, last)
 
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {"": self._finder.nodes}

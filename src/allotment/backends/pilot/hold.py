@@ -214,9 +214,13 @@ class Hold:
         return "" if row.is_there else _why(row, self.node.name)
 
     def report(self, rows: Mapping[str, PilotRow], found: SlurmNode | None) -> NodeReport:
-        """Return the state of the node."""
+        """Return the state of the node.
+
+        What Slurm says of the node is up to ten seconds old, perhaps from before its pilot
+        began. So tasks are lost only with the pilot, and not because the node was down.
+        """
         in_slurm = slurm_report(self.node, found, self._partition) if found else None
-        if in_slurm is not None and not in_slurm.alive and self.link is None:
+        if in_slurm is not None and not in_slurm.alive and not self.kept.session:
             return in_slurm
         if not self.kept.is_asked_for and self._why:
             return NodeReport(self.node.id, alive=False, reason=self._why)
