@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from allotment.backends.local import backend as backend_of
-from allotment.backends.local.backend import LocalBackend
-from allotment.backends.local.runner import layout
+from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.runner import layout, procfs
+from allotment.backends.local.runner.claim import is_held
+from allotment.backends.status import RunnerStatus
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import Millis, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
+from tests.integration.local.harness import groups_of
 from tests.support.cluster import end_launchers, launchers
 from tests.support.patience import PATIENCE_S
 
@@ -59,6 +62,11 @@ class Tasks:
 
     def end_of(self, key: TaskKey) -> Path:
         return self.work / f"end-{key.job}"
+
+    def status_of(self, key: TaskKey) -> RunnerStatus:
+        status = self.backend.status(key)
+        assert status is not None
+        return status
 
     def seen(self, what: Seen) -> set[TaskKey]:
         return {report.key for report in self.heard if report.seen is what}
@@ -110,21 +118,47 @@ def test_an_end_that_is_not_told_is_seen_before_the_task_has_its_turn(
     asyncio.run(go())
 
 
-def test_a_loss_that_nobody_is_left_to_tell_is_seen_when_the_task_has_its_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_loss_that_nobody_is_left_to_tell_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     look_often(monkeypatch, 2)
 
     async def go() -> None:
         async with tasks_here(2) as tasks:
             lost, _ = tasks.keys
-            status = tasks.backend.status(lost)
-            assert status is not None
-            for pid in (*launchers(tasks.state), status.supervisor_pid):
+            for pid in (*launchers(tasks.state), tasks.status_of(lost).supervisor_pid):
                 os.kill(pid, signal.SIGKILL)
             await tasks.until(lambda: tasks.seen(Seen.ENDED) == {lost})
             (report,) = (report for report in tasks.heard if report.seen is Seen.ENDED)
             assert report.exit is not None
             assert report.exit.lost
+
+    asyncio.run(go())
+
+
+@pytest.mark.needs_root
+def test_a_task_is_lost_only_when_no_process_of_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is frozen outlives its supervisor, and has the task's devices."""
+    look_often(monkeypatch, 1)
+
+    async def go() -> None:
+        async with tasks_here(1) as tasks:
+            (key,) = tasks.keys
+            await tasks.backend.freeze([key], 1)
+            await tasks.until(lambda: tasks.status_of(key).frozen)
+            status = tasks.status_of(key)
+            os.kill(status.supervisor_pid, signal.SIGKILL)
+            claim = tasks.state / layout.task_dir(task_name(key)) / layout.CLAIM
+            await tasks.until(lambda: not is_held(str(claim)))
+            await tasks.backend.stop(key, "TERM", Millis(0))
+            (report,) = await tasks.backend.observe([key])
+            assert procfs.start_time(status.pid)
+            assert report.seen is Seen.RUNNING
+            assert not tasks.seen(Seen.ENDED)
+            for group in groups_of(tasks.state):
+                if (frozen := group / "freezer.state").exists():
+                    frozen.write_text("THAWED")
+            await tasks.until(lambda: tasks.seen(Seen.ENDED) == {key})
+            assert not procfs.start_time(status.pid)
 
     asyncio.run(go())

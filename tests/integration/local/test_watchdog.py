@@ -122,3 +122,18 @@ def test_a_task_whose_adopted_supervisor_is_killed_is_cleared_up(
     assert task.ended()["lost"] is True
     until(lambda: not alive(marker), "the whole task to end")
     until(lambda: groups_of(hasty.state) == [], "its groups to go")
+
+
+@pytest.mark.parametrize("kind", [OWN])
+def test_a_frozen_task_whose_supervisor_is_killed_is_cleared_up(
+    hasty: Runner, kind: str
+) -> None:
+    """Its launcher cannot reap the supervisor while something frozen is below it."""
+    task, marker = a_marked_task(hasty, kind)
+    pid = task.phase("running")["supervisor_pid"]
+    task.control("freeze")
+    task.reaches(lambda status: status["frozen"], "frozen")
+    os.kill(pid, signal.SIGKILL)
+    assert task.ended()["lost"] is True
+    until(lambda: not alive(marker), "the whole task to end")
+    until(lambda: groups_of(hasty.state) == [], "its groups to go")

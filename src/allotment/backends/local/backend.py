@@ -3,7 +3,7 @@
 Files are the truth, datagrams a nudge: after every change a supervisor sends its task's key,
 and we read the task's status file. What a lost datagram would have told is seen without it:
 that a task is over, within seconds, as the file is gone that stands for one that may still
-run; anything else, and the loss of a supervisor together with its launcher, within a minute.
+run; anything else within a minute. A launcher that is gone is started again within seconds.
 """
 
 import asyncio
@@ -477,6 +477,9 @@ class LocalBackend:
 
     async def _look_over(self) -> None:
         self._part = (self._part + 1) % PARTS
+        if self._live and self._launcher.is_gone:
+            with contextlib.suppress(BackendError):
+                await self._launcher.hello()  # A new one clears up after the one before.
         running = {entry.name for entry in os.scandir(self._state_dir / layout.LIVE)}
         for key in list(self._live):
             if (key.job + key.index) % PARTS == self._part or task_name(key) not in running:
@@ -520,7 +523,7 @@ class LocalBackend:
             return report_of(key, _blamed(folder, status))
         if not (folder / layout.CLAIM).exists():
             return None
-        if is_held(str(folder / layout.CLAIM)):
+        if is_held(str(folder / layout.CLAIM)) or self._is_to_be_cleared(key):
             report = report_of(key, status) if status else None
             how = suspension_in(folder) if report is not None else None
             return msgspec.structs.replace(report, suspension=how) if report and how else report
@@ -533,6 +536,14 @@ class LocalBackend:
         if status is None:
             return TaskReport(key, Seen.ENDED, exit=Exit(lost=True))
         return report_of(key, msgspec.structs.replace(status, phase="ended", lost=True))
+
+    def _is_to_be_cleared(self, key: TaskKey) -> bool:
+        """Whether our launcher is yet to end what a killed supervisor left, and to say so.
+
+        What it left may be about to die, with the task's devices in use until it has.
+        """
+        is_ours = self._socket is not None
+        return is_ours and (self._state_dir / layout.live_file(task_name(key))).exists()
 
     # ── small parts ─────────────────────────────────────────────────────────────────────
 

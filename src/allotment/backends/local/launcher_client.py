@@ -28,6 +28,11 @@ class LauncherClient:
         self._turn = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether no launcher is known to be there."""
+        return self._streams is None or self._streams[0].at_eof()
+
     async def hello(self) -> dict[str, Any]:
         """Ask the launcher who it is. Raises BackendError."""
         return await self._ask({"op": "hello"})

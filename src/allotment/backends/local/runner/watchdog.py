@@ -45,6 +45,8 @@ class Watchdog:
     def __init__(self, on_gone: Callable[[str], None]) -> None:
         self._on_gone = on_gone
         self._silent: dict[str, Silence] = {}
+        self._dying: set[str] = set()
+        """Tasks of which, at the last look, a child of ours had no control pipe any more."""
         self.causes: dict[str, str] = {}
 
     def look(self, keys: list[str], ours: Mapping[str, int]) -> list[str]:
@@ -52,6 +54,7 @@ class Watchdog:
         for known in (self._silent, self.causes):
             for key in known.keys() - set(keys):
                 del known[key]
+        self._dying.intersection_update(ours)
         return [key for key in keys if self._look_at(key, ours.get(key, 0))]
 
     def _look_at(self, key: str, pid: int) -> bool:
@@ -59,8 +62,11 @@ class Watchdog:
         if unread > 0:
             return self._is_over(key, pid or _supervisor_of(key), is_order=unread > 1)
         self._silent.pop(key, None)
-        if unread < 0 and not pid:  # a child of ours is reaped
+        # A child of ours is reaped, unless it waits for what is frozen in its PID namespace.
+        if unread < 0 and (not pid or key in self._dying):
             self._on_gone(key)
+        elif unread < 0:
+            self._dying.add(key)
         return False
 
     def _is_over(self, key: str, pid: int, *, is_order: bool) -> bool:
