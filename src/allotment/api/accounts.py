@@ -35,7 +35,7 @@ def actor_of(uid: int) -> Actor:
         if owner := _owner_of(uid):
             raise Rejected(
                 Code.FORBIDDEN,
-                f"User {uid} is a subordinate number of {owner}'s.",
+                f"User {uid} is a subordinate uid of {owner}.",
                 f"Ask as {owner}, outside of the user namespace.",
             ) from None
         return Actor(str(uid), uid)
@@ -136,7 +136,7 @@ class Accounts:
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"The host did not say in {PATIENCE_S:.0f} s who user {uid} is.",
-                "Look whether its user directory answers (`id`), and try again.",
+                "Check whether its user directory answers (`id`), and try again.",
             ) from None
         self._known[uid] = (now + KEEP_S, found)
         return found

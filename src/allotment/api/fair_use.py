@@ -55,7 +55,7 @@ class FairUse:
                 Code.TOO_MANY,
                 f"{who} has {most} requests at work and {WAIT_FOR_EACH * most} waiting, which "
                 "is all that one user may have.",
-                _again("Come back in a second, with fewer at a time", "requests"),
+                _again("Try again in a second, with fewer at a time", "requests"),
             )
         await self.requests.turn(who)
         working = True
@@ -106,7 +106,8 @@ class FairUse:
         except TimeoutError:
             raise Rejected(
                 Code.TOO_MANY,
-                f"Other files of {actor.user} have been read for {PATIENCE_S:.0f} s.",
+                f"It has waited for {PATIENCE_S:.0f} s while other files of {actor.user} are "
+                "read.",
                 "Send this one again, and fewer at a time. Short JSON is read at once.",
             ) from None
 

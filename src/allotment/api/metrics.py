@@ -145,14 +145,14 @@ class Numbers(Collector):
         yield unwell
         yield GaugeMetricFamily(
             "allot_unhealthy_held_back",
-            "Parts in use only because more would be out of use than may be by itself.",
+            "Suspect parts still in use, because the breaker limits how many reports take out.",
             sum(how.held_back for how in state.doubts.values()),
         )
         if (cells := state.cluster.cells) is None:
             return
         lost = GaugeMetricFamily(
             "allot_cells_lost",
-            "Guaranteed cells that a tenant does not have whole: broken, or not available.",
+            "Guaranteed cells that a tenant cannot have complete: broken, or not available.",
             labels=["tenant", "type"],
         )
         counts_lost = dict.fromkeys(cells_guaranteed(cells), 0) | lost_counts(cells)
@@ -174,16 +174,18 @@ class Numbers(Collector):
         )
         yield _histogram("allot_cycle", "One scheduling cycle.", telemetry.cycles)
         yield _histogram("allot_commit", "One commit of the event log.", telemetry.commits)
-        yield GaugeMetricFamily("allot_ready", "1 when jobs run.", health.ready)
         yield GaugeMetricFamily(
-            "allot_started_at_seconds", "Since when.", health.started_at / 1e3
+            "allot_ready", "1 while jobs are accepted, else 0.", health.ready
         )
-        yield GaugeMetricFamily("allot_events", "In the event log.", health.events)
+        yield GaugeMetricFamily(
+            "allot_started_at_seconds", "When the service started.", health.started_at / 1e3
+        )
+        yield GaugeMetricFamily("allot_events", "Events in the event log.", health.events)
 
     def _http(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(
             "allot_http_seconds",
-            "From a request to the beginning of its answer.",
+            "Time from a request to the beginning of its answer.",
             labels=["method", "route"],
         )
         for (method, route), timings in sorted(self._stats.latencies.items()):
@@ -206,8 +208,12 @@ class Numbers(Collector):
         fair_use = self._fair_use
         found = {kind: list(held.values()) for kind, held in fair_use.held.items()}
         found["requests"] = list(fair_use.requests.busy.values())
-        total = GaugeMetricFamily("allot_in_use", "Open or at work now.", labels=["kind"])
-        most = GaugeMetricFamily("allot_in_use_most", "The most of one user.", labels=["kind"])
+        total = GaugeMetricFamily(
+            "allot_in_use", "What users have open or at work now.", labels=["kind"]
+        )
+        most = GaugeMetricFamily(
+            "allot_in_use_most", "The most that one user has open or at work.", labels=["kind"]
+        )
         for kind, counts in sorted(found.items()):
             total.add_metric([kind], sum(counts))
             most.add_metric([kind], max(counts, default=0))
@@ -215,7 +221,7 @@ class Numbers(Collector):
         streams = sum(found["streams"]) + sum(found["execs"])
         yield GaugeMetricFamily("allot_http_streams", "Open streams.", streams)
         yield GaugeMetricFamily(
-            "allot_memory_bytes", "Memory of the service that is resident.", resident_bytes()
+            "allot_memory_bytes", "Resident memory of the service.", resident_bytes()
         )
 
 

@@ -111,7 +111,8 @@ def _short_place() -> Path:
         raise StoreError(f"cannot make {place} for a socket: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise StoreError(
-            f"{place} is not ours, so no socket can be put there; choose a state folder with a "
+            f"{place} belongs to another user, so no socket can be put there; choose a state "
+            "folder with a "
             f"path of at most {LONGEST_SOCKET_PATH - len(SOCKET) - 1} bytes"
         )
     place.chmod(mode)

@@ -156,7 +156,7 @@ class Http:
                     wire.is_used = True
                     self._idle.append(wire)
                 return answer
-        raise EngineAway(f"{self._called} breaks every connection")
+        raise EngineAway(f"{self._called} closes every connection")
 
     async def _whole(self, wire: _Wire, head: bytes, asked: bytes) -> Answer:
         answer = await wire.ask(head, asked)

@@ -86,7 +86,7 @@ def _until_ready(
         raise Failed(
             f"The service did not start (exit code {process.poll()})."
             + _last_words(folder, began),
-            f"Mend that and start it again; the whole log is {folder / LOG}.",
+            f"Correct that and start it again; the whole log is {folder / LOG}.",
         )
     process.returncode = 0  # it goes on without us: nothing is to be waited for
     return health

@@ -305,12 +305,12 @@ def login(
     """
     if not key_id:
         if secret_stdin or not sys.stdin.isatty():
-            raise Failed("There is no one to ask for the key.", "Add --key-id.")
+            raise Failed("There is no terminal to ask for the key.", "Add --key-id.")
         key_id = typer.prompt("Access key id")
     if secret_stdin:
         secret = sys.stdin.readline().rstrip("\r\n")
     elif not sys.stdin.isatty():
-        raise Failed("There is no one to ask for the secret key.", "Add --secret-stdin.")
+        raise Failed("There is no terminal to ask for the secret key.", "Add --secret-stdin.")
     else:
         secret = getpass(f"Secret key of {key_id}: ")
     path = keep(Path.home(), profile, key_id, secret)
@@ -334,7 +334,7 @@ def revoke(name: Name, who: Who, state: State = "", as_json: AsJson = False) -> 
 def _who(text: str) -> tuple[str, str]:
     kind, _, name = text.partition(":")
     if kind not in ("tenant", "user") or not name:
-        raise Failed(f"{text!r} is no user or tenant.", "Write tenant:NAME or user:NAME.")
+        raise Failed(f"{text!r} is not a user or a tenant.", "Write tenant:NAME or user:NAME.")
     return (name, "") if kind == "tenant" else ("", name)
 
 

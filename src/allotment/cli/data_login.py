@@ -19,9 +19,12 @@ def keep(home: Path, profile: str, key_id: str, secret: str) -> Path:
     All else in the file stays as it is, remarks too.
     """
     if not _PROFILE.fullmatch(profile):
-        raise Failed(f"{profile[:80]!r} is no name of a profile.", "Such as default, or lab.")
+        raise Failed(
+            f"{profile[:80]!r} cannot be the name of a profile.",
+            "Write a name such as default or lab.",
+        )
     if not (_WORD.fullmatch(key_id) and _WORD.fullmatch(secret)):
-        raise Failed("A key is empty, or has letters that no key has.", "Look at both parts.")
+        raise Failed("A key is empty, or has characters that no key has.", "Check both parts.")
     path = home / FILE
     try:
         before = path.read_text()
@@ -29,7 +32,7 @@ def keep(home: Path, profile: str, key_id: str, secret: str) -> Path:
         before = ""
     except (OSError, UnicodeDecodeError) as error:
         raise Failed(
-            f"~/{FILE} cannot be read: {error}.", "Mend it, or move it away."
+            f"~/{FILE} cannot be read: {error}.", "Correct it, or move it away."
         ) from error
     kept = _without(before.splitlines(keepends=True), profile)
     if kept and not kept[-1].endswith("\n"):

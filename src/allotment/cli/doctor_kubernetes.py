@@ -154,7 +154,7 @@ def away_advice(trouble: str) -> str:
     if "401" in trouble or "Unauthorized" in trouble:
         return "Its token or certificate is not accepted: log in again, and replace it."
     if "kubeconfig" in trouble:
-        return "Mend it, or name another under engines: `kubeconfig: FILE`."
+        return "Correct it, or name another under engines: `kubeconfig: FILE`."
     return "Try `kubectl get nodes` with the same kubeconfig. Running tasks continue."
 
 
@@ -164,7 +164,7 @@ def version_finding(version: tuple[int, int], server: str) -> Finding:
     if version < OLDEST:
         return Finding("kubernetes", Level.BAD, text, "1.20 or newer is needed.")
     if version > NEWEST:
-        advice = f"Newer than what was looked at ({NEWEST[0]}.{NEWEST[1]}): try it first."
+        advice = f"Newer than what was tested ({NEWEST[0]}.{NEWEST[1]}): try it first."
         return Finding("kubernetes", Level.WARN, text, advice)
     return Finding("kubernetes", Level.OK, text)
 

@@ -40,7 +40,9 @@ def _finding(found: Isolation, names: list[str]) -> Finding:
     where = f"{', '.join(names[:MOST_NAMED])}{more}"
     lines = [*_without_root(found), *_lacking(found)]
     if not lines:
-        return Finding("pilots", Level.OK, f"{where}: all of a task is limited and kept apart")
+        return Finding(
+            "pilots", Level.OK, f"{where}: tasks are limited and isolated in all ways"
+        )
     return Finding("pilots", Level.NOTE, f"{where}: " + "\n".join(lines), _advice(found))
 
 
@@ -87,7 +89,7 @@ def _advice(found: Isolation) -> str:
         return "Mount control groups on the nodes, and set ProctrackType=proctrack/cgroup."
     if found.namespaces == "none":
         return "Install bubblewrap on the nodes and allow user namespaces, or run as root."
-    return "A service of root's has all of it."
+    return "A service that runs as root has all of it."
 
 
 def _name_of(uid: int) -> str:

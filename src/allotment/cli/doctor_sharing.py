@@ -28,8 +28,8 @@ def handing_over(folder: Path) -> Finding:
 
     test = kept_test(folder)
     if test is None:
-        text = "not tried whether the driver can take device memory of suspended jobs"
-        why = "" if os.geteuid() == 0 else " It needs a service of root's."
+        text = "it was not tested whether the driver can take device memory of suspended jobs"
+        why = "" if os.geteuid() == 0 else " It needs a service that runs as root."
         advice = f"A service tries it once, at its start.{why}"
         return Finding("gpu memory", Level.NOTE, text, advice)
     if not test.passed:

@@ -175,7 +175,7 @@ async def _mpi() -> Finding:
     try:
         said = await client.run("srun", "--mpi=list")
     except BackendError as error:
-        return Finding("mpi", Level.NOTE, f"not looked at: {error}")
+        return Finding("mpi", Level.NOTE, f"not checked: {error}")
     missing = [kind for kind in ("pmix", "pmi2") if kind not in said.split()]
     if not missing:
         return Finding("mpi", Level.OK, "Slurm has pmix and pmi2")
@@ -319,7 +319,7 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
     kept = folder.absolute() / "engines" / setup.name if setup.name else folder.absolute()
     runner = next(kept.glob("slurm/task-*.pyz"), None)
     if runner is None:
-        return Finding("nodes see", Level.NOTE, "not looked at: the service never ran here")
+        return Finding("nodes see", Level.NOTE, "not checked: the service never ran here")
     from allotment.backends.slurm.apptainer import program_of  # noqa: PLC0415
 
     program = program_of(setup)
@@ -334,7 +334,7 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
             "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner), program,
         )  # fmt: skip
     except BackendError as error:
-        return Finding("nodes see", Level.NOTE, f"not looked at: {error}")
+        return Finding("nodes see", Level.NOTE, f"not checked: {error}")
     if "folder" in said:
         return Finding(
             "nodes see", Level.BAD, f"a node does not see {runner}",

@@ -26,7 +26,7 @@ TIMEOUTS_MS = {
 """Variables that set after how long a job gives up on what stands still, and their units."""
 BEAR = (
     "A job stands still while others have their turns. Time-outs in its code (that of "
-    "init_process_group, torchrun's keep-alive) must bear that: docs/scheduling.md."
+    "init_process_group, torchrun's keep-alive) must allow for that: docs/scheduling.md."
 )
 LONGER = "Unset it, or set it to much more than the turns of all jobs on its devices."
 

@@ -104,13 +104,15 @@ def _verdict(found: StartEstimate) -> str:
         case Outlook.UNKNOWN:
             return "waits, and its start cannot be estimated."
         case Outlook.NEVER:
-            return "does not start as things stand."
+            return "cannot start as things are now."
 
 
 def _range(found: StartEstimate) -> list[str]:
     if found.outlook is Outlook.LATER:
         early, late = (_ahead(at, found.asked_at) for at in (found.earliest, found.latest))
-        last = f"at the latest {late}" if found.latest is not None else "no latest is known"
+        last = (
+            f"at the latest {late}" if found.latest is not None else "the latest is not known"
+        )
         return _folded(f"At the earliest {early}, {last}.")
     if found.outlook is Outlook.UNKNOWN:
         early = _ahead(found.earliest, found.asked_at)

@@ -185,7 +185,7 @@ def _recipe(
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is no text"
+        why = getattr(error, "strerror", "") or "it is not text"
         hint = "Name it: -f FILE." if file is None else "Name another file."
         raise Failed(f"{path} cannot be read: {why.lower()}.", hint) from error
     given = [each.partition("=") for each in arguments]

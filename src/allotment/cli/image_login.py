@@ -41,9 +41,11 @@ def _read(home: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise Failed(f"~/{FILE} is not JSON: {error}.", "Mend it, or move it away.") from error
+        raise Failed(
+            f"~/{FILE} is not JSON: {error}.", "Correct it, or move it away."
+        ) from error
     if not isinstance(found, dict):
-        raise Failed(f"~/{FILE} is no map.", "Mend it, or move it away.")
+        raise Failed(f"~/{FILE} is not a map.", "Correct it, or move it away.")
     return cast("dict[str, Any]", found)
 
 

@@ -171,7 +171,7 @@ def doctor(
     elif context or namespace or tenant:
         raise Failed(
             "--context, --namespace and --tenant are for a cluster of --kubeconfig.",
-            "Name its kubeconfig, or leave them out: the service's configuration says them.",
+            "Name its kubeconfig, or leave them out: the service's configuration has them.",
         )
     else:
         text = "the configuration of the service names no cluster"

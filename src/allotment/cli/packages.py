@@ -51,7 +51,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = (getattr(error, "strerror", "") or "it is no text").lower()
+        why = (getattr(error, "strerror", "") or "it is not text").lower()
         raise Failed(
             f"The requirements in {file} cannot be read: {why}.",
             "Name a file of requirements, one a line (`framework==7`), or pyproject.toml.",
@@ -104,6 +104,6 @@ def _locked(folder: Path, python: str) -> str:
     if done.returncode:
         raise Failed(
             f"The lock of {folder} cannot be used: {shortened(done.stderr)}",
-            "Those are uv's words. `uv lock` makes a lock, or brings it up to date.",
+            "That is uv's message. `uv lock` makes a lock, or brings it up to date.",
         )
     return done.stdout

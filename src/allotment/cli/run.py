@@ -425,7 +425,7 @@ def _secret(name: str, file: str, environ: Mapping[str, str]) -> str:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).expanduser().read_bytes()
         return data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise Failed(f"--secret {name}: it is no text.", "Secrets are UTF-8 text.") from None
+        raise Failed(f"--secret {name}: it is not text.", "Secrets are UTF-8 text.") from None
     except (OSError, ValueError) as error:
         why = (getattr(error, "strerror", "") or "no such file").lower()
         raise Failed(
@@ -440,7 +440,7 @@ def checkpoint_of(text: str) -> dict[str, str | int]:
     for key, equals, value in parts:
         if not equals or not value:
             raise Failed(
-                f"--checkpoint: {key} is no KEY=VALUE.",
+                f"--checkpoint: {key} is not KEY=VALUE.",
                 "Write it like signal=USR1,grace=60s; keys: signal, grace, dir, every, keep, "
                 "save.",
             )

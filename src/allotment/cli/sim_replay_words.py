@@ -67,7 +67,10 @@ def trusted(run: Run, compared: SideBySide, *, changed: bool) -> str:
         return f"how far replays of this history are off: allot sim replay --policy {OWN}"
     off = abs(would - was) / was if was else 0.0
     if off <= ALIKE:
-        return "this is the policy that was in force, and gives the history: trust replays"
+        return (
+            "this is the policy that was in force, and its replay is like the history: "
+            "replays can be trusted"
+        )
     return (
         f"this is the policy that was in force, and it is {off:.1%} off in mean completion: "
         "replays of this history cannot show smaller differences"

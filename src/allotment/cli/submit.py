@@ -195,7 +195,7 @@ def _read(
         source, folder = file, Path(file).absolute().parent
     if any(said) and not is_batch_script(data) and form not in SCRIPTS:
         raise Failed(
-            f"{source} is no batch script, and --option, --ignore and --arg are for those.",
+            f"{source} is not a batch script, and --option, --ignore and --arg are for those.",
             "Use --set to change a job file.",
         )
     wish = BatchWish(_submitter(file, said.arguments), said.options, said.ignored)

@@ -240,7 +240,7 @@ def _prepared(
     spec = with_requirements(with_absolute_paths(spec, folder), folder)
     if job.grid and job.sweep is None:
         hint = "Move it to `sweep: {parameters: …}`; docs/guide/sweeps.md."
-        raise Failed(f"{file} has a `grid`, which is no sweep by itself.", hint)
+        raise Failed(f"{file} has a `grid`, which alone does not make a sweep.", hint)
     written = sweep_to_wire(job.sweep) if job.sweep is not None else {}
     wish = _merged(written, given)
     if not wish.get("parameters"):

@@ -67,7 +67,7 @@ def _called(cells: TenantCells, names: Names) -> str:
 
 
 def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
-    """Return which guarantees cannot be had now, why, and since when."""
+    """Return which guarantees are not available now, why, and since when."""
     found: list[str] = []
     tenants = list(tenants)
     names = _names(tenants)
@@ -78,7 +78,9 @@ def notes(tenants: Iterable[TenantView], now: int) -> list[str]:
                 continue
             words: list[str] = []
             if cells.lost:
-                words.append(f"{cells.lost:,} of {cells.guaranteed:,} {kind} cannot be had now")
+                words.append(
+                    f"{cells.lost:,} of {cells.guaranteed:,} {kind} are not available now"
+                )
                 if cells.lost_with:
                     words[-1] += f", or {', '.join(cells.lost_with)} cannot have its own"
                 words[-1] += _down(cells.down, now)

@@ -400,7 +400,7 @@ class Client:
         """Sum up the GPU-hours and CPU-hours that were held between two instants.
 
         `by` says what a row is about: `tenant`, `queue`, `user`, `job` or `type`, or several,
-        parted by commas. Instants are as in `statistics`.
+        separated by commas. Instants are as in `statistics`.
         """
         query = given(since=str(since), until="" if until is None else str(until), by=by)
         return self._get_at_length(path_to("/v1/usage", query), UsageReport)

@@ -125,7 +125,7 @@ def _states(folder: Path, names: Sequence[str]) -> dict[str, os.stat_result]:
             inside = name.rstrip("/")
             ahead += [f"{inside}/{each}" for each in list_code(folder / inside).names]
         else:
-            raise _refused(folder, f"{name} is {KINDS.get(kind, 'no plain file')}")
+            raise _refused(folder, f"{name} is {KINDS.get(kind, 'not a regular file')}")
     if not found:
         raise Refused(
             "bad_request",

@@ -99,7 +99,7 @@ KINDS: Final = {
 def utf8(name: str, refuse: Refuse) -> str:
     """Return a name that can be sent. Raises Refused."""
     if not name.isascii() and any("\ud800" <= letter <= "\udfff" for letter in name):
-        raise refuse(f"{name!a} is no name in UTF-8")
+        raise refuse(f"{name!a} is not a name in UTF-8")
     return name
 
 
@@ -184,7 +184,7 @@ class Body:
             with os.fdopen(fd, "rb", buffering=0) as source:
                 before = os.fstat(fd)
                 if not stat.S_ISREG(before.st_mode):
-                    raise self._refuse(f"{file.path} is no plain file any more")
+                    raise self._refuse(f"{file.path} is not a regular file any more")
                 while left and (got := source.readinto(self._buffer[: min(left, PIECE)])):
                     left -= got
                     yield self._buffer[:got]

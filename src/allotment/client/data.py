@@ -262,7 +262,7 @@ class _Putting:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode):
             os.close(fd)
-            raise self.refuse(f"{name} is no plain file any more")
+            raise self.refuse(f"{name} is not a regular file any more")
         return fd, state
 
     def _entry(self, name: str, state: os.stat_result, known: dict[str, Known]) -> FileEntry:
@@ -335,7 +335,7 @@ def _walked(source: Path, refuse: "partial[Refused]") -> dict[str, os.stat_resul
 def _state(name: str, state: os.stat_result, refuse: "partial[Refused]") -> os.stat_result:
     kind = stat.S_IFMT(state.st_mode)
     if kind not in (stat.S_IFREG, stat.S_IFLNK):
-        raise refuse(f"{name} is {KINDS.get(kind, 'no plain file')}")
+        raise refuse(f"{name} is {KINDS.get(kind, 'not a regular file')}")
     return state
 
 

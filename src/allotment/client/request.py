@@ -31,7 +31,7 @@ def job_path(ref: Ref, tail: str = "") -> str:
     """Return the path of a job, or of a part of it. Raises Refused for an empty name."""
     text = str(ref)
     if not text or text in (".", ".."):
-        raise Refused("no_such_job", f"{text!r} is no job.", "See `allot ps`.")
+        raise Refused("no_such_job", f"{text!r} is not a job.", "See `allot ps`.")
     return f"/v1/jobs/{quote(text, safe='')}{tail}"
 
 

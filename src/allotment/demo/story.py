@@ -39,7 +39,7 @@ def main(slurm: OnSlurm | None = None) -> int:
     """Run the demo, here or on Slurm, and return its exit code."""
     console = plain_or_live()
     if importlib.util.find_spec("numpy") is None:
-        console.print("The demo trains with numpy, which is not here: use `make demo`.")
+        console.print("The demo trains with numpy, which is not installed: use `make demo`.")
         return FAILED
     try:
         with _ending_politely():

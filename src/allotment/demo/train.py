@@ -465,7 +465,7 @@ def read_options() -> argparse.Namespace:
     """Read the command line; the environment gives the defaults. Exits with 2 if wrong."""
     parser, env = argparse.ArgumentParser(description="Train a small net."), os.environ.get
     add = parser.add_argument
-    add("--steps", type=positive, default=400, help="train so many batches in all")
+    add("--steps", type=positive, default=400, help="number of batches in all")
     add("--hidden", type=positive, default=64, help="width of the net")
     add("--batch", type=positive, default=240, help="samples in a batch, over all processes")
     add("--seed", type=int, default=0, help="same seed, same run")
@@ -475,10 +475,25 @@ def read_options() -> argparse.Namespace:
     add("--output-dir", type=Path, default=env("ALLOT_OUTPUT_DIR") or None)
     add("--log-every", type=positive, default=20, metavar="STEPS")
     add("--require-accuracy", type=float, nargs="?", const=0.95, default=0.0, metavar="SHARE",
-        help="fail if fewer held-out samples are told right (0.95)")  # fmt: skip
-    add("--step-time-ms", type=int, default=0, help="let a step take so long, to be watched")
-    add("--peer-timeout-s", type=positive, default=60, help="wait so long for other processes")
-    add("--fail-at-step", type=int, default=-1, help="fail on purpose after so many steps")
+        help="fail if fewer held-out samples are classified correctly (0.95)")  # fmt: skip
+    add(
+        "--step-time-ms",
+        type=int,
+        default=0,
+        help="the least time of a step, so that it can be watched",
+    )
+    add(
+        "--peer-timeout-s",
+        type=positive,
+        default=60,
+        help="how long to wait for other processes",
+    )
+    add(
+        "--fail-at-step",
+        type=int,
+        default=-1,
+        help="fail on purpose after this number of steps",
+    )
     add("--fail-times", type=int, default=sys.maxsize, help="... but in the first tries only")
     add("--fail-with", type=failure, default="cuda-oom", help="cuda-oom, import or exit:CODE")
     add("--rank", type=int, default=env("RANK") or 0)

@@ -51,7 +51,7 @@ def not_of_others(spec: JobSpec) -> None:
     if spec.offered:
         raise Rejected(
             Code.WRONG_STATE,
-            f"{spec.offered[0].name} was not made here: Allotment only puts it in its place.",
+            f"{spec.offered[0].name} was not made here: Allotment only places it.",
             "Change it, or make it again, where it was made.",
         )
 

@@ -68,7 +68,7 @@ def _create(state: State, command: c.CreateDataset, actor: Actor, now: Instant) 
     if not NAME.fullmatch(name):
         raise Rejected(
             Code.BAD_REQUEST,
-            f"{name[:80]!r} is no name for a dataset.",
+            f"{name[:80]!r} cannot be the name of a dataset.",
             "Use letters, digits, '.', '_' and '-', at most 63 of them.",
         )
     if tenant not in {each.name for each in state.config.tenants}:
@@ -266,7 +266,11 @@ def _grant(state: State, command: c.GrantData) -> Emit:
             f"Tenants here: {', '.join(tenants)}.",
         )
     if not grant.name or len(grant.name) > 256 or not grant.name.isprintable():
-        raise Rejected(Code.BAD_REQUEST, f"{grant.name[:80]!r} is no user or tenant.")
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"{grant.name[:80]!r} is not a user or a tenant.",
+            "Write the name of one, such as tenant:vision or user:ann.",
+        )
     if grant in dataset.grants:
         return
     if len(dataset.grants) >= MOST_GRANTS:

@@ -150,9 +150,7 @@ BY_CODE: Final[Mapping[int, Diagnosis]] = {
     64: Diagnosis(
         "usage_error", "The program was used wrongly (EX_USAGE).", USER, UNKNOWN, SEE_LOG
     ),
-    65: Diagnosis(
-        "bad_data", "Its input data was not good (EX_DATAERR).", USER, UNKNOWN, SEE_LOG
-    ),
+    65: Diagnosis("bad_data", "Its input data was wrong (EX_DATAERR).", USER, UNKNOWN, SEE_LOG),
     66: Diagnosis("no_input", "An input was missing (EX_NOINPUT).", USER, UNKNOWN, SEE_LOG),
     69: Diagnosis(
         "service_unavailable",
@@ -190,7 +188,7 @@ BY_CODE: Final[Mapping[int, Diagnosis]] = {
     ),
     77: Diagnosis(
         "no_permission",
-        "The program may not do what it wants (EX_NOPERM).",
+        "The program lacks a permission (EX_NOPERM).",
         USER,
         UNKNOWN,
         SEE_LOG,

@@ -136,7 +136,7 @@ STRONG: Final = (
             "A Python file of the program cannot be read as Python.",
             USER,
             NEVER,
-            "Mend the file, and check that it fits this version of Python.",
+            "Correct the file, and check that it fits this version of Python.",
         ),
         ("SyntaxError: ", "IndentationError: ", "TabError: "),
         _line(_RANK + r"(?:SyntaxError|IndentationError|TabError): "),

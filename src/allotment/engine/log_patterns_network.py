@@ -47,7 +47,8 @@ NETWORK: Final = (
             "A host name could not be resolved.",
             PLATFORM,
             UNKNOWN,
-            "Check the name; nodes may have no way out: download to a shared folder first.",
+            "Check the name; nodes may have no access to other networks: download to a "
+            "shared folder first.",
         ),
         (
             "name resolution",
@@ -164,7 +165,7 @@ NETWORK: Final = (
             "A host cannot be reached.",
             PLATFORM,
             UNKNOWN,
-            "Nodes may have no way out: download to a shared folder first.",
+            "Nodes may have no access to other networks: download to a shared folder first.",
         ),
         ("etwork is unreachable", "o route to host", "onnection timed out", "ConnectTimeout"),
         re.compile(

@@ -105,7 +105,7 @@ def _check_name(state: State, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise Rejected(
             Code.BAD_REQUEST,
-            f"{name[:80]!r} is no name for a reservation.",
+            f"{name[:80]!r} cannot be the name of a reservation.",
             "Use letters, digits, '.', '_' and '-', at most 63 of them.",
         )
     if name in state.reservations:
@@ -116,7 +116,8 @@ def _check_name(state: State, name: str) -> None:
         )
     if sum(not its.engine for its in state.reservations.values()) >= MOST_RESERVATIONS:
         raise Rejected(
-            Code.TOO_LARGE, f"There are {MOST_RESERVATIONS:,} reservations, and may be no more."
+            Code.TOO_LARGE,
+            f"There are {MOST_RESERVATIONS:,} reservations, and no more are accepted.",
         )
 
 

@@ -54,7 +54,7 @@ def why_aside(cluster: Cluster, shape: Shape) -> Aside | None:
             f"{show_part(kept.part, kept.amount)} of the idle resources stay free for it.",
             hint="It starts when jobs of its tenant end."
             if whose
-            else "It starts when enough more is idle, whatever jobs end.",
+            else "It starts when enough more is idle, no matter which jobs end.",
         )
         return Aside(blocked, (kept.part,), whose)
     return None

@@ -138,7 +138,7 @@ class _Tenant:
         self.tree = QueueTree(Tenant(name))
         self.objectives = Objectives()
         self.cap = ZERO
-        """What one user may hold; 0 is no cap."""
+        """What one user may hold; 0 means no cap."""
         self.held: dict[str, Vector] = {}
         self.aside: dict[str, dict[JobId, None]] = {}
         """By user, jobs that the cap keeps back, or a budget."""

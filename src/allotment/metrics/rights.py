@@ -79,7 +79,7 @@ class Right:
         self.used = 0
         self.borrows = True
         self.cap = 0
-        """What one user may hold, by any entitlement; 0 is no cap."""
+        """What one user may hold, by any entitlement; 0 means no cap."""
         self.users: dict[str, User] = {}
         self.bounds_queues = False
         self.rooms: dict[tuple[bool, str, tuple[Cap, ...]], Room] = {}

@@ -97,7 +97,7 @@ class Packing(msgspec.Struct, frozen=True, omit_defaults=True):
 
     beside: JobId
     at: Instant
-    """Since when."""
+    """When the service started."""
     alone: int
     """How fast it was alone, in steps an hour."""
     other_alone: int

@@ -101,7 +101,9 @@ def parse(text: str) -> Reference:
     if not written or int(written[1] or 0) > _LAST_PORT:
         raise BadReference(f"has a registry that cannot be one: {registry}")
     if not _REPOSITORY.fullmatch(path):
-        raise BadReference("is no name of an image: registry/name:tag, in small letters")
+        raise BadReference(
+            "is not the name of an image: registry/name:tag, in lower-case letters"
+        )
     if colon and not _TAG.fullmatch(tag):
         raise BadReference(f"has a tag that cannot be one: {tag}")
     return Reference(registry, path, tag or ("" if digest else "latest"), digest)

@@ -193,7 +193,7 @@ class Tenant(msgspec.Struct, frozen=True, omit_defaults=True):
     preempt: Preempt = Preempt.NONE
     """What its more urgent jobs may do to less urgent ones of its own."""
     per_user: Resources = NOTHING
-    """What one user may hold at once, guaranteed and borrowed together; 0 is no cap."""
+    """What one user may hold at once, guaranteed and borrowed together; 0 means no cap."""
     share: ShareBy = ShareBy.FIRST_COME
     """Which of its queues comes next."""
     weight_milli: int = 1000

@@ -79,7 +79,7 @@ class Holder:
     def _check_file(self, fd: int, number: int) -> None:
         mode, disk = _look(fd)
         if not stat.S_ISREG(mode):
-            raise NotHanded(f"descriptor {number} is no plain file")
+            raise NotHanded(f"descriptor {number} is not a regular file")
         if disk not in self._disks:
             raise NotHanded(f"descriptor {number} is on no disk of this machine")
 

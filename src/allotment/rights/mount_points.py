@@ -36,11 +36,11 @@ class Target(NamedTuple):
 def trouble_of(path: str) -> str:
     """Return why nothing may be mounted at a path, whatever is there; '' where it may."""
     if not path.startswith("/"):
-        return "is no absolute path"
+        return "is not an absolute path"
     if len(path.encode(errors="replace")) > LONGEST or path.count("/") > _DEEPEST:
         return f"is longer than {LONGEST} bytes, or deeper than {_DEEPEST} folders"
     if posixpath.normpath(path) != path or path.startswith("//"):
-        return "has '.', '..' or a '/' too many in it"
+        return "has '.', '..' or '//' in it"
     if not path.isprintable():
         return "has a control character"
     for system in SYSTEM:
@@ -77,7 +77,7 @@ def look_for(path: str, uid: int) -> Target:
         real = os.readlink(f"/proc/self/fd/{fd}")
         found = os.fstat(fd)
         if not stat.S_ISDIR(found.st_mode):
-            raise OSError(errno.ENOTDIR, f"{real} is no folder")
+            raise OSError(errno.ENOTDIR, f"{real} is not a folder")
         target = posixpath.join(real, *reversed(rest)) if rest else real
         if trouble := trouble_of(target):
             raise OSError(errno.EINVAL, f"{target} {trouble}")

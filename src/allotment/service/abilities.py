@@ -20,7 +20,7 @@ INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
     Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
-    "in a service of root's, or Apptainer on Slurm's nodes.",
+    "in a service that runs as root, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` and `save` out, or name a folder that the nodes have "
     "(`data: /PATH`); datasets by name need an engine of type local, or of type pilot without "
     "`folder`.",

@@ -38,8 +38,8 @@ NOTED_EVERY_MS = MINUTE
 
 NOT_SEEN = f"It does not start within {show_millis(HORIZON_MS)}."
 
-NOTHING_TO_COME = "Nothing that is known to come lets it start."
-TO_BE_TOLD = " A start can be told where jobs have a max_run_time."
+NOTHING_TO_COME = "Nothing that is known of the future lets it start."
+TO_BE_TOLD = " A start can be estimated if jobs have a max_run_time."
 MOST_NAMED = 5
 """Jobs that a note lists."""
 
@@ -172,7 +172,7 @@ def _without_running(job: JobRecord, now: Instant) -> StartEstimate | None:
         outlook = Outlook.STARTED if started else Outlook.NEVER
         return said(outlook, f"It is over: it {ended_how(job.state)}.", started)
     if job.state is JobState.HELD:
-        return said(Outlook.NEVER, f"It is held. To let it go: allot release {job.id}.")
+        return said(Outlook.NEVER, f"It is held. To release it: allot release {job.id}.")
     if attempt is None:
         return None
     if job.state is JobState.SUSPENDED:
@@ -286,15 +286,15 @@ def _places(state: State, slots: Sequence[Slot]) -> tuple[Place, ...]:
 def _confidence(basis: Sequence[Counted], outlook: Outlook) -> str:
     """Return how much the range is worth, by what is known of the jobs in the way."""
     if outlook is Outlook.NOW:
-        return "sure, as things stand"
+        return "sure, if nothing changes"
     jobs = {each.ground: each.jobs for each in basis}
     total = sum(jobs.values())
     if not total:
-        return "sure, as things stand"
+        return "sure, if nothing changes"
     if jobs.get(Ground.UNKNOWN):
         return f"weak: nothing is known of how long {jobs[Ground.UNKNOWN]} of {total} jobs run"
     if jobs.get(Ground.LIMIT) == total:
-        return "an upper bound: all that is known are time limits"
+        return "an upper bound: only time limits are known"
     if jobs.get(Ground.SAME_NAME, 0) * 2 >= total:
         return "fair: most run times are those of earlier jobs of the same user and name"
     return "rough: most run times are those of other jobs of the tenant, or time limits"

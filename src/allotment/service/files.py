@@ -157,7 +157,7 @@ def open_file(top: int, path: str, reader: str) -> Found:
     state = os.fstat(fd)
     if not stat.S_ISREG(state.st_mode):
         os.close(fd)
-        raise _not_there(name, "is no regular file")
+        raise _not_there(name, "is not a regular file")
     return Found(fd, state.st_size, name)
 
 

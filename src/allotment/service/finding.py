@@ -170,7 +170,7 @@ class Finding:
             raise Rejected(
                 Code.AMBIGUOUS_JOB,
                 f"Several jobs begin with {ref}: {some}.",
-                "Give more of it.",
+                "Write more of it.",
             )
         return next(iter(starting), None) or self._archived(ref)
 
@@ -179,7 +179,7 @@ class Finding:
         if (job := offered.job_of(ref)) is not None:
             return job
         if why := offered.why_not(ref):
-            raise Rejected(Code.NO_SUCH_JOB, f"{ref} is no job yet: {why}.")
+            raise Rejected(Code.NO_SUCH_JOB, f"{ref} is not a job yet: {why}.")
         return self._archived(ref)
 
     def _archived(self, ref: str) -> JobId:
@@ -296,7 +296,7 @@ def _array(job: JobRecord) -> tuple[JobId, ...]:
 
 def _no_array(job: JobId, parent: JobId | None, index: int) -> Rejected:
     if parent is None:
-        return Rejected(Code.NO_SUCH_JOB, f"Job {job} is no array.", f"Write just {job}.")
+        return Rejected(Code.NO_SUCH_JOB, f"Job {job} is not an array.", f"Write just {job}.")
     return Rejected(
         Code.NO_SUCH_JOB,
         f"Job {job} is number {index} of array {parent}, not an array.",

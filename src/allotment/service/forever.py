@@ -21,5 +21,5 @@ async def forever(step: Callable[[], Awaitable[None]], pause_s: float, what: str
         except Exception as error:
             if repr(error) != told:
                 told = repr(error)
-                log.exception("a step failed; the next is taken as if it had not", what=what)
+                log.exception("a step failed; the next one is taken as usual", what=what)
         await asyncio.sleep(pause_s)

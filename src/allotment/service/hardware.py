@@ -121,7 +121,7 @@ def _places_in(chain: Chain, cell: Cell) -> tuple[Place, ...]:
         raise Rejected(
             Code.BAD_REQUEST,
             "A part of a machine without devices cannot break by itself.",
-            f"Say it of the whole node: {chain.name_of(chain.above(cell, chain.node_level))}.",
+            f"Report the whole node: {chain.name_of(chain.above(cell, chain.node_level))}.",
         )
     devices = chain.devices_at(at, chain.mask_of(cell))
     return tuple((chain.nodes[at], DeviceIndex(device)) for device in devices)

@@ -109,7 +109,7 @@ class Historian:
     async def _ask(self, tell: Tell[T], since: int, until: int) -> T:
         if since >= until:
             raise Rejected(
-                Code.BAD_REQUEST, "The stretch has no length: let `since` be before `until`."
+                Code.BAD_REQUEST, "The period is empty: `since` must be before `until`."
             )
         given_up = threading.Event()
         try:

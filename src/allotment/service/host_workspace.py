@@ -132,5 +132,5 @@ def silent_files(after_s: float) -> Rejected:
     return Rejected(
         Code.UNAVAILABLE,
         f"The file system did not answer within {after_s:.0f} s.",
-        "Look whether its server is there, and try again.",
+        "Check whether its server answers, and try again.",
     )

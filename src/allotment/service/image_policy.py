@@ -29,7 +29,7 @@ _NOT_ALLOWED: Final = Matter(
     "Name one of these, or ask the administrator (`images` of the tenant).",
 )  # fmt: skip
 _BY_DIGEST: Final = (
-    "Of this image only certain bytes may be allowed: name its digest (…@sha256:…)."
+    "Perhaps only certain digests of this image are allowed: name one (…@sha256:…)."
 )
 
 

@@ -330,7 +330,7 @@ def call(key: bytes, address: str, port: int, command: str, wait_s: float) -> in
             line.put(wish)
             return int(line.last(16))
     except Impostor:
-        return _fail(f"what listens at {address}:{port} is no task of this job", LOST)
+        return _fail(f"what listens at {address}:{port} is not a task of this job", LOST)
     except OSError as error:
         return _fail(f"{address}:{port}: {error}", LOST)
 

@@ -123,8 +123,8 @@ class Offering:
             self._pipeline.apply(c.SubmitJob(offer.spec, offer.key), offer.owner)
             self._jobs[before] = ""
         elif known.state.finished:
-            how = f"Job {known.id}, which it was, {ended_how(known.state)}."
-            self._say(offer.spec, "job_over", f"{how} Delete it, or make it anew.")
+            how = f"Job {known.id}, which this pod was, {ended_how(known.state)}."
+            self._say(offer.spec, "job_over", f"{how} Delete it, or make it again.")
             self._end(offer.key)
 
     def _check_pace(self, offer: Offer) -> None:
@@ -133,7 +133,8 @@ class Offering:
         if not self._pace.may_take(offer.owner, now):
             raise Rejected(
                 Code.UNAVAILABLE,
-                f"The last of {offer.owner} were refused by their nodes, one after the other: "
+                f"The last pods of {offer.owner} were refused by their nodes, one after the "
+                "other: "
                 "the next is tried in a while.",
                 "Their ends say why: `allot ps --all`.",
             )
@@ -216,7 +217,7 @@ class Offering:
         if self._backend is not None and self._backend.is_offered(record.key):
             why_so = f": {record.diagnosis.cause}" if record.diagnosis else "."
             how = f"Job {job} {ended_how(record.state)}{why_so}"
-            self._say(record.spec, "job_over", f"{how} Delete it, or make it anew.")
+            self._say(record.spec, "job_over", f"{how} Delete it, or make it again.")
         self._end(record.key)
 
     def _end(self, key: str) -> None:

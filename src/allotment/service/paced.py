@@ -38,7 +38,7 @@ class _Paced(io.RawIOBase):
     def readinto(self, buffer: Any) -> int | None:
         """Read what has come. Raises TimeoutError."""
         if self._left_s <= 0:
-            raise TimeoutError("it is slower than anything that is of use")
+            raise TimeoutError("it is too slow to be of use")
         self._sock.settimeout(min(PATIENCE_S, self._left_s))
         began = time.monotonic()
         count = cast("int | None", cast("Any", self._raw).readinto(buffer))

@@ -213,7 +213,7 @@ class Pipeline:
             if report.exit and not report.exit.ok and report.diagnosis is None:
                 report = await self._diagnosed(report, report.exit)
         except Exception:
-            log.exception("a task's end is not looked into", task=str(report.key))
+            log.exception("the end of a task is not examined", task=str(report.key))
         self.engine.report(report, self.clock.now())
         self.flush()
 

@@ -90,7 +90,7 @@ class Reports:
     ) -> UsageReport:
         """Sum up what was held in a stretch, up to now when `until` is None.
 
-        `by` names what a row is about, parted by commas. Raises Rejected.
+        `by` names what a row is about, separated by commas. Raises Rejected.
         """
         rows = by_of(by)
         next_job, last = await self._on_disk(until)

@@ -62,7 +62,7 @@ def _bounded(records: Iterable[e.Record], jobs: Jobs) -> Iterator[e.Record]:
             raise Rejected(
                 Code.TOO_LARGE,
                 f"More than {MOST_JOBS:,} jobs are too many to be summed up at once.",
-                "Ask for a shorter stretch: a later --since.",
+                "Ask for a shorter period: a later --since.",
             )
         yield record
 

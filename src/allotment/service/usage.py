@@ -57,14 +57,14 @@ def usage_of(
 
 
 def by_of(text: str) -> tuple[By, ...]:
-    """Read what rows are about: names parted by commas. Raises Rejected."""
+    """Read what rows are about: names separated by commas. Raises Rejected."""
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in NAMES:
             raise Rejected(
                 Code.BAD_REQUEST,
-                f"Usage cannot be told by {word[:60]!r}.",
-                f"One or more of {', '.join(NAMES)}, parted by commas.",
+                f"Usage cannot be grouped by {word[:60]!r}.",
+                f"One or more of {', '.join(NAMES)}, separated by commas.",
             )
     return tuple(dict.fromkeys(By(word) for word in words))
 
@@ -79,7 +79,7 @@ def _bounded(records: Iterable[e.Record], accounts: Accounts) -> Iterator[e.Reco
             raise Rejected(
                 Code.TOO_LARGE,
                 f"More than {MOST_ROWS:,} rows are too many for one answer.",
-                "Ask for a shorter stretch, a later --since, or not by job.",
+                "Ask for a shorter period, a later --since, or not by job.",
             )
         yield record
 

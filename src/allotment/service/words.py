@@ -49,8 +49,8 @@ def _by_date(config: Config) -> str:
     pairs = zip(config.tenants, config.written, strict=False)
     names = ", ".join(now.name for now, usual in pairs if now != usual)
     if not names:
-        return "a date came: no change of the configuration is in force any more"
-    return f"a date came: changes of the configuration are in force for {names}"
+        return "a date was reached: no change of the configuration is in force any more"
+    return f"a date was reached: changes of the configuration are in force for {names}"
 
 
 def in_words(event: e.AnyEvent, at: Instant, state: State) -> str:

@@ -49,7 +49,7 @@ def _part(part: str, text: str) -> tuple[int, int, str, int]:
     match = PART.fullmatch(part)
     if match is None:
         raise BadCluster(
-            f"{text!r} is no cluster: write NODESxDEVICES, such as 16x8, "
+            f"{text!r} is not a cluster: write NODESxDEVICES, such as 16x8, "
             "8x8xA100+4x4xV100, or 64x8/4 (racks of 4 nodes), or name a cluster file."
         )
     count, devices, rack = int(match[1]), int(match[2]), int(match[4] or 0)

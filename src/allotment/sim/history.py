@@ -255,7 +255,10 @@ class _Fold:
     def _warnings(self, jobs: Sequence[TraceJob], outages: Iterable[Outage]) -> Iterable[str]:
         censored = sum(job.ending is Ending.CENSORED for job in jobs)
         if censored:
-            yield f"Not ended yet: {censored} of {len(jobs)} jobs. What they ran is a least."
+            yield (
+                f"Not ended yet: {censored} of {len(jobs)} jobs. Their run times are lower "
+                "bounds."
+            )
         if self._changes:
             yield f"Changes of nodes meanwhile: {self._changes}. The last ones are replayed."
         if down := {outage.event.node for outage in outages}:

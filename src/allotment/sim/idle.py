@@ -19,7 +19,7 @@ def nothing_waits(summaries: Sequence[Summary]) -> str:
     idle = 1 - max(each.utilization for each in done)
     return (
         f"There is nothing to compare: jobs hardly wait under any policy (at most "
-        f"{max(waits):.2%} of their time, on the mean), as {idle:.0%} of the devices were "
+        f"{max(waits):.2%} of their time, on average), as {idle:.0%} of the devices were "
         "idle. Policies differ under more load, or on fewer machines."
     )
 

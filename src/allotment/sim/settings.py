@@ -148,7 +148,7 @@ def _check(settings: Settings) -> None:
 FACTOR = (0.001, 1, "it is a factor, from 0.001 to 1")
 
 RANGES: tuple[tuple[str, float, float, str], ...] = (
-    ("round_ms", 1, LONGEST_MS, "a round lasts longer than nothing"),
+    ("round_ms", 1, LONGEST_MS, "a round is longer than 0"),
     ("first_ms", 1, LONGEST_MS, "it is a length above 0"),
     ("noise", 0, 10, "it is at most 10"),
     ("job_failure", 0, 1, "it is a chance, from 0 to 1"),
@@ -231,7 +231,7 @@ def read_length(text: str) -> int:
         length = round(float(number) * UNITS[unit])
     except (ValueError, KeyError, OverflowError) as error:
         raise BadSetting(
-            f"{text!r} is no length of time: write 30s, 6min, 1.5h or 2d."
+            f"{text!r} is not a length of time: write 30s, 6min, 1.5h or 2d."
         ) from error
     if abs(length) > LONGEST_MS:
         raise BadSetting(f"{text!r} is too long: at most {LONGEST_MS // DAY} d.")

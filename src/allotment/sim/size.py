@@ -54,7 +54,9 @@ class Sizing(msgspec.Struct, frozen=True):
 def check_node(text: str) -> None:
     """Refuse what does not describe one node as `8` or `8xA100` do. Raises BadSize."""
     if not NODE.fullmatch(text):
-        raise BadSize(f"--node: {text!r} is no node: write DEVICES or DEVICESxTYPE, as 8xA100.")
+        raise BadSize(
+            f"--node: {text!r} is not a node: write DEVICES or DEVICESxTYPE, as 8xA100."
+        )
 
 
 # ── what is known before anything is played ─────────────────────────────────────────────
@@ -71,7 +73,8 @@ def least_nodes(jobs: Iterable[TraceJob], node: Node) -> int:
             if not room:
                 raise BadSize(
                     f"Job {job.id} has tasks of {show_resources(job.need)}, for which a node "
-                    f"of {show_resources(node.total())} has no room: no number will do."
+                    f"of {show_resources(node.total())} has no room: no number of nodes is "
+                    "enough."
                 )
             known[key] = -(-job.tasks // room)
             least = max(least, known[key])
@@ -112,11 +115,11 @@ def hopeless(jobs: Sequence[TraceJob], conditions: Iterable[Condition]) -> str:
     summary = summarise([_unhindered(job) for job in jobs], Totals(), 1)
     for condition in conditions:
         if condition.value(summary) is None:
-            return f"{condition.text}: even were no job to wait, {condition.missed(summary)}."
+            return f"{condition.text}: even if no job waited, {condition.missed(summary)}."
         is_best = condition.eased_by_size and condition.metric.endswith(BEST)
         if is_best and not condition.met(summary):
             return (
-                f"{condition.text} is missed by run times alone: were no job ever to wait, it "
+                f"{condition.text} is missed by run times alone: if no job ever waited, it "
                 f"would be {shown(condition.metric, condition.value(summary))}."
             )
     return ""
@@ -251,7 +254,7 @@ def _why_not(search: _Search, conditions: Sequence[Condition], chosen: int) -> s
         return ""
     found = ", ".join(condition.missed(summary) for condition in missed)
     if any(condition.value(summary) is None for condition in missed):
-        return f"With {nodes_of(tried)}, {found}. `allot sim run` tells what becomes of them."
+        return f"With {nodes_of(tried)}, {found}. `allot sim run` shows what happens to them."
     if chosen:
         eased = " and ".join(condition.text for condition in search.deciding)
         return f"It takes {nodes_of(chosen)} for {eased}, and there {found}."

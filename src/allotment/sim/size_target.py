@@ -116,7 +116,7 @@ HOW = "Write METRIC<=VALUE or METRIC>=VALUE, such as 'p90_queue_delay<=30min'."
 def _condition(text: str) -> Condition:
     match = CONDITION.fullmatch(text)
     if match is None:
-        raise BadTarget(f"--target: {text.strip()!r} is no condition. {HOW}")
+        raise BadTarget(f"--target: {text.strip()!r} is not a condition. {HOW}")
     name, sign, value = match.groups()
     metric = METRICS.get(name)
     if metric is None:
@@ -140,9 +140,11 @@ def _number(text: str) -> float:
     try:
         value = float(text.removesuffix("%"))
     except ValueError as error:
-        raise BadTarget(f"--target: {text!r} is no number, nor a share such as 50%.") from error
+        raise BadTarget(
+            f"--target: {text!r} is neither a number nor a share such as 50%."
+        ) from error
     if value != value or abs(value) == float("inf"):
-        raise BadTarget(f"--target: {text!r} is no finite number.")
+        raise BadTarget(f"--target: {text!r} is not a finite number.")
     return value / 100 if share else value
 
 

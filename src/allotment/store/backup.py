@@ -108,7 +108,7 @@ def _check_pages(source: Path) -> None:
     if not source.is_file():
         raise StoreError(f"there is no backup {source}")
     if not revision(source):
-        raise StoreError(f"{source} is no backup: it holds no event log")
+        raise StoreError(f"{source} is not a backup: it has no event log")
     with reading(source) as connection:
         (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
     if verdict != "ok":

@@ -102,7 +102,7 @@ def find_end(connection: sqlite3.Connection) -> Finding:
         text = (
             f"the snapshot after event {newest} is damaged, and {wrong or 'no event is left'}"
         )
-        return Finding(end, Damage(f"{text}, so the state of that time cannot be had"))
+        return Finding(end, Damage(f"{text}, so the state of that time cannot be restored"))
     if wrong:
         last = _last(connection)
         return Finding(end, _damaged_from(end, wrong, last), tuple(bad))
@@ -165,7 +165,7 @@ def _last(connection: sqlite3.Connection) -> End:
 
 
 def _damaged_from(good: End, wrong: str, last: End) -> Damage:
-    text = f"{wrong}. Whole is what came before: {_until(good)}"
+    text = f"{wrong}. What came before is complete: {_until(good)}"
     return Damage(text, good, last.seq - good.seq, last.at)
 
 
@@ -292,7 +292,7 @@ def _wrong_events(connection: sqlite3.Connection) -> Iterator[str]:
     (snapshot,) = connection.execute("SELECT max(seq) FROM snapshots").fetchone()
     missing = max(last, snapshot or 0) - kept - notes(connection).get("pruned", 0)
     if missing:
-        yield f"events are missing that were not forgotten knowingly: {missing}"
+        yield f"events are missing that were not removed on purpose: {missing}"
 
 
 def _wrong_archived(connection: sqlite3.Connection) -> Iterator[str]:

@@ -25,7 +25,7 @@ HINTS = {
     "permission denied": WRITABLE,
     "not permitted": WRITABLE,
     "unable to open": "check that the folder exists and is writable",
-    "not a database": f"the file is no event log: {RESTORE}",
+    "not a database": f"the file is not an event log: {RESTORE}",
     "malformed": f"the file is damaged: {RESTORE}",
     "no such table": f"the file is damaged: {RESTORE}",
     "no such column": f"the file is damaged: {RESTORE}",

@@ -208,7 +208,7 @@ def read_weight(value: object) -> int:
     hint = "write it like 1, 2.5 or 0.1"
     milli = _milli(value, "a weight", hint)
     if not 0 < milli <= MOST_WEIGHT_MILLI:
-        raise Amiss(f"{shown(value)} is no weight", "stay within 0.001 and 1000000")
+        raise Amiss(f"{shown(value)} is not a weight", "stay within 0.001 and 1000000")
     return milli
 
 

@@ -23,9 +23,7 @@ PERIODS = tuple(every.value for every in Every if every is not Every.NEVER)
 def read_every(value: object) -> Every:
     """Read how often a budget is renewed."""
     if value not in PERIODS:
-        raise not_a(
-            "day, week or month", value, "for one stretch of time, write from and until"
-        )
+        raise not_a("day, week or month", value, "for one period, write from and until")
     return Every(str(value))
 
 

@@ -145,7 +145,9 @@ def read_predict(value: object) -> int:
         raise not_a("a number", value, "write it like 1.25, or none to predict nothing")
     milli = round(cast("float", value) * 1000)
     if not 1_000 <= milli <= MOST_MARGIN_MILLI:
-        raise Amiss(f"{shown(value)} is no margin", "give 1 to 100, or none to predict nothing")
+        raise Amiss(
+            f"{shown(value)} is not a margin", "give 1 to 100, or none to predict nothing"
+        )
     return milli
 
 
@@ -174,7 +176,7 @@ def read_port_range(value: object) -> tuple[int, int]:
     first, last = int(ends[0]), int(ends[1])
     if not 1024 <= first <= last <= LAST_PORT:
         raise Amiss(
-            f"{shown(value)} is no range of free ports", f"stay within 1024-{LAST_PORT}"
+            f"{shown(value)} is not a range of free ports", f"stay within 1024-{LAST_PORT}"
         )
     return (first, last + 1)
 
@@ -305,9 +307,11 @@ class EngineShape(Shape):
     @model_validator(mode="after")
     def _absolute(self) -> "EngineShape":
         if self.folder and not self.folder.startswith("/"):
-            raise Amiss("is no absolute path", "/var/lib/allotment", at=("folder",))
+            raise Amiss("is not an absolute path", "/var/lib/allotment", at=("folder",))
         if self.apptainer not in ("", "none") and not self.apptainer.startswith("/"):
-            raise Amiss("is no absolute path", "/usr/bin/apptainer, or none", at=("apptainer",))
+            raise Amiss(
+                "is not an absolute path", "/usr/bin/apptainer, or none", at=("apptainer",)
+            )
         return self
 
     @model_validator(mode="after")
@@ -420,7 +424,7 @@ class UserCapShape(Shape):
     @model_validator(mode="after")
     def _more_than_nothing(self) -> "UserCapShape":
         if self.gpu == 0:
-            raise Amiss("0 is no cap", "leave it out, or give at least 1", at=("gpu",))
+            raise Amiss("0 is not a cap", "leave it out, or give at least 1", at=("gpu",))
         return self
 
 
@@ -504,7 +508,7 @@ class QueueShape(Shape):
             raise Amiss("is too short", "write 1s or more, or auto", ("time_slice",))
         if self.rank not in (RankBy.SUBMITTED, RankBy.ROUND_ROBIN):
             hint = "take it out: jobs that take turns come in the order of their turns"
-            raise Amiss("cannot be had beside time_slice", hint, ("rank",))
+            raise Amiss("cannot be used with time_slice", hint, ("rank",))
         return self
 
 

@@ -212,7 +212,7 @@ def _guaranteed(tenant: Tenant) -> Written:
 
 
 def _cap(cap: Resources) -> Written:
-    """Write what is capped alone: 0 is no cap."""
+    """Write what is capped alone: 0 means no cap."""
     parts = msgspec.structs.astuple(cap)
     written = _resources(cap).items()
     return {key: amount for (key, amount), part in zip(written, parts, strict=True) if part}

@@ -55,7 +55,7 @@ def laid_out(cell: HivedCell, at: int, types: dict[str, HivedCellType]) -> LaidR
         return root
     _Layer(root, types).lay(cell, cell.type, at, place, "")
     if not root.nodes and not root.errors:
-        message = f"{cell.type} is no machine, nor made of any"
+        message = f"{cell.type} is not a machine, and is not made of any"
         hint = "a top cell is a node (isNodeLevel) or has nodes in it"
         root.errors.append(((*place, "cellType"), message, hint))
     return root
@@ -123,7 +123,7 @@ class _Layer:
         last = address.rpartition("/")[2]
         where = (*place, "cellAddress")
         if not last.isdecimal() or int(last) > MOST_INDEX:
-            message = f"{last} is no index of a device on its node"
+            message = f"{last} is not the index of a device on its node"
             root.errors.append((where, message, "leaves are numbered 0, 1, 2 …"))
         elif int(last) in root.nodes[-1].leaves:
             message = f"{root.nodes[-1].name} has two leaves {last}"

@@ -131,7 +131,9 @@ class Writer:
         for root in self._roots:
             for pin in root.pins:
                 if pin.id not in owned:
-                    message = f"{pin.id} is no virtual cluster's: it is a cell like any other"
+                    message = (
+                        f"{pin.id} belongs to no virtual cluster: it becomes an ordinary cell"
+                    )
                     self.warnings.append((pin.place, message, ""))
                     continue
                 self._places["cells", "pins", len(pins)] = pin.place

@@ -245,7 +245,9 @@ def _no_slots(shape: JobShape) -> list[Finding]:
     if shape.dialect is not Dialect.MPI_JOB or SLOTS.fullmatch(slots):
         return []
     hint = "take it out: it is as `slotsPerWorker` says"
-    return [(("env", MPI_SLOTS), f"{shown(slots)} is no number of ranks of a worker", hint)]
+    return [
+        (("env", MPI_SLOTS), f"{shown(slots)} is not the number of ranks of a worker", hint)
+    ]
 
 
 def _varying_before_others(shape: JobShape) -> list[Finding]:

@@ -49,7 +49,7 @@ def apply_set(spec: JobSpec, changes: Sequence[str]) -> JobSpec:
 def _set(written: Plain, change: str, spec: JobSpec) -> None:
     path, equals, text = change.partition("=")
     if not equals or not path:
-        raise Amiss("is no change", EXAMPLE)
+        raise Amiss("is not a change", EXAMPLE)
     if len(path) > LONGEST_PATH or len(text) > MOST_BYTES:
         raise Amiss("is too long", "change the job file instead, and submit it")
     steps = _in_full(path.split("."), spec)

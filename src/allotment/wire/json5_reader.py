@@ -136,7 +136,7 @@ class _Json5Reader:
             return self._string()
         found = WORD.match(self._text, self._at)
         if not found:
-            self._fail(f"a key should stand here, not {self._next()}", "write keys in quotes")
+            self._fail(f"a key is expected here, not {self._next()}", "write keys in quotes")
         self._move(found.end())
         return found[0]
 
@@ -196,8 +196,8 @@ class _Json5Reader:
     def _no_value(self) -> NoReturn:
         found = TOKEN.match(self._text, self._at)
         bare = found and len(found[0]) > 1
-        hint = f'text stands in quotes: "{plain_word(found[0])}"' if found and bare else ""
-        self._fail(f"a value should stand here, not {self._next()}", hint)
+        hint = f'text must be in quotes: "{plain_word(found[0])}"' if found and bare else ""
+        self._fail(f"a value is expected here, not {self._next()}", hint)
 
     def _enter(self) -> None:
         """Go into a bracket."""

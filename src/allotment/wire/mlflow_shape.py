@@ -44,7 +44,7 @@ class MlflowShape(Shape):
                 message = "is for a server that the service starts"
                 raise Amiss(message, "take it out, or `url`", at=(key,))
         if self.program and not self.program.startswith("/"):
-            raise Amiss("is no absolute path", "/opt/mlflow/bin/mlflow", at=("program",))
+            raise Amiss("is not an absolute path", "/opt/mlflow/bin/mlflow", at=("program",))
         if self.url and (trouble := _wrong_url(self.url)):
             raise Amiss(trouble, "write it like https://mlflow.example.org", at=("url",))
         return self
@@ -56,9 +56,9 @@ def _wrong_url(url: str) -> str:
         place = urlsplit(url)
         port = place.port
     except ValueError:
-        return "is no address"
+        return "is not an address"
     if place.scheme not in ("http", "https") or not place.hostname or port == 0:
-        return "is no address of HTTP"
+        return "is not an address of HTTP"
     if place.username is not None or place.password is not None:
         return "has a password, which every job would see"
     if place.query or place.fragment or any(c in url for c in "?#\\"):

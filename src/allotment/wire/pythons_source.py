@@ -21,12 +21,12 @@ def read_source(value: object) -> str:
     try:
         place = urlsplit(source)
     except ValueError:
-        raise Amiss("is no address", _LIKE) from None
+        raise Amiss("is not an address", _LIKE) from None
     if place.username is not None or place.password is not None:
         raise Amiss("has a password, which everybody would see", "take it out")
     is_file = place.scheme == "file" and not place.netloc and place.path.startswith("/")
     if not is_file and not (place.scheme in ("http", "https") and place.hostname):
-        raise Amiss("is no address of HTTP or of a folder", _LIKE)
+        raise Amiss("is not an address of HTTP or of a folder", _LIKE)
     if place.query or place.fragment:
         raise Amiss("has more than a host, a port and a path", _LIKE)
     return source.rstrip("/")

@@ -88,5 +88,5 @@ class CapShape(AmountsShape):
     def _more_than_nothing(self) -> "CapShape":
         for part in ("gpu", "gpu_memory", "cpu", "memory", "disk"):
             if getattr(self, part) == 0:
-                raise Amiss("0 is no cap", "leave it out, or give more", at=(part,))
+                raise Amiss("0 is not a cap", "leave it out, or give more", at=(part,))
         return self

@@ -24,10 +24,10 @@ class RestShape(Shape):
             wrong = "is given beside `url`" if self.url else "is missing, and so is `url`"
             raise Amiss(wrong, "say where slurmrestd listens, once", at=("socket",))
         if self.url and not self.url.startswith(("http://", "https://")):
-            raise Amiss("is no URL", "http://slurm-head:6820", at=("url",))
+            raise Amiss("is not a URL", "http://slurm-head:6820", at=("url",))
         for key in ("socket", "token"):
             if (path := getattr(self, key)) and not path.startswith("/"):
-                raise Amiss(f"{path} is no absolute path", "begin it with /", at=(key,))
+                raise Amiss(f"{path} is not an absolute path", "begin it with /", at=(key,))
         try:
             split(self.token_command)
         except ValueError as error:

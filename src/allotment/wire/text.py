@@ -86,7 +86,7 @@ def plain_word(text: str) -> str:
 
 
 HALF_LETTER = (
-    r"has half of a \u escape pair, which is no letter",
+    r"has half of a \u escape pair, which is not a letter",
     r"write both halves, such as \ud83d\ude00, or the letter itself",
 )
 """Message and hint for a text that `joined` cannot read."""

@@ -200,7 +200,7 @@ def read_signal(value: object) -> str:
         raise not_a("the name of a signal", value, f"write one of {', '.join(SIGNALS)}")
     name = value.strip().upper().removeprefix("SIG")
     if name in ("KILL", "STOP"):
-        raise Amiss(f"no program can answer {name}", "use TERM, or USR1 as a warning")
+        raise Amiss(f"no program can catch {name}", "use TERM, or USR1 as a warning")
     if name not in SIGNALS:
         raise not_a("the name of a signal", value, f"write one of {', '.join(SIGNALS)}")
     return name

@@ -61,7 +61,7 @@ class ChildForecast:
             raise Rejected(
                 Code.NOT_SUPPORTED,
                 f"The simulator failed: {last or f'exit {child.returncode}'}.",
-                "This is a mistake of ours; `allot why` still tells why the job waits.",
+                "This is a bug in Allotment; `allot why` still says why the job waits.",
             )
         return said
 

@@ -35,7 +35,7 @@ def scenario_of(wanted: Wanted, node: str) -> Scenario:
     check_levels(
         read_settings(wanted.settings),
         (),
-        "Sizes are sought one node at a time, without racks: leave it out, or compare "
+        "Sizes are searched one node at a time, without racks: leave it out, or compare "
         "clusters with `allot sim run --cluster 64x8/4`.",
     )
     return read_scenario(msgspec.structs.replace(wanted, cluster=f"1x{node}"))

@@ -191,5 +191,5 @@ def problems_of(
                 f"node {node.name} has {len(real.devices)} GPUs in {system}, not "
                 f"{len(node.devices)}",
                 "nodes",
-                hint=f"list {len(real.devices)}, or mend what {system} counts",
+                hint=f"list {len(real.devices)}, or correct what {system} counts",
             )

@@ -62,7 +62,7 @@ def test_a_reference_means_an_array_or_a_part_of_it(
         ("{0}[x]", 422, "'x' is neither a number nor a state"),
         ("{0}[]", 422, "brackets in the wrong place"),
         ("2[0]", 404, "Job 2 is number 1 of array 1"),
-        ("lonely[0]", 404, "Job 11 is no array"),
+        ("lonely[0]", 404, "Job 11 is not an array"),
     ],
 )
 def test_a_reference_that_means_nothing_says_why(

@@ -105,7 +105,7 @@ def test_subordinate_numbers_of_a_user_are_no_users(
             answer = as_user(uid, live, "POST", "/v1/jobs", job)
             assert answer.status == status, answer
         assert (
-            "subordinate number of mallory's"
+            "subordinate uid of mallory"
             in as_user(200007, live, "GET", "/v1/jobs").body.decode()
         )
 

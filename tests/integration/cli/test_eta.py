@@ -94,7 +94,7 @@ def test_the_earliest_start_names_who_would_have_to_end(service: Service, state:
     [
         (Outlook.STARTED, "has started, at "),
         (Outlook.NOW, "starts now."),
-        (Outlook.NEVER, "does not start as things stand."),
+        (Outlook.NEVER, "cannot start as things are now."),
     ],
 )
 def test_in_a_word(service: Service, state: Path, outlook: Outlook, said: str) -> None:

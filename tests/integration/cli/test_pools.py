@@ -83,7 +83,7 @@ def test_a_service_tells_what_more_nodes_would_let_start(folder: Path) -> None:
             *(cluster.allot(verb, number).stdout for verb in ("why", "eta")),
         ):
             assert "waits for more nodes" in text
-            assert "does not start as things stand" not in text
+            assert "cannot start as things are now" not in text
         assert "no node can hold it" in cluster.allot("ps").stdout
         wanted = 'allot_pool_nodes{pool="small",state="wanted"} 2.0'
         until(lambda: wanted in cluster.get("/metrics").decode(), "the metrics to say so")

@@ -116,8 +116,8 @@ def test_targets_that_cannot_be_met(trace: Path, words: list[str], said: str) ->
     ("words", "said"),
     [
         (["--target", "p90_queue_dely<=1h"], "Near: p90_queue_delay"),
-        (["--target", "fast"], "is no condition"),
-        (["--target", "avg_jct<=1h", "--node", "2x8"], "--node: '2x8' is no node"),
+        (["--target", "fast"], "is not a condition"),
+        (["--target", "avg_jct<=1h", "--node", "2x8"], "--node: '2x8' is not a node"),
         (["--target", "avg_jct<=1h", "--most", "0"], "--most"),
         (["--target", "avg_jct<=1h", "--most", "1"], "The largest job needs 2 nodes"),
         (["--target", "avg_jct<=1h", "--price-per-device-hour", "-1"], "a price is"),
@@ -126,7 +126,7 @@ def test_targets_that_cannot_be_met(trace: Path, words: list[str], said: str) ->
         (["--target", "avg_jct<=1h", "--trace", "no.csv"], "no.csv"),
         (
             ["--target", "avg_jct<=1h", "--set", "across_racks=0.5"],
-            "in a rack. Sizes are sought one node at a time, without racks: leave it out",
+            "in a rack. Sizes are searched one node at a time, without racks: leave it out",
         ),
         (
             ["--target", "avg_jct<=1h", "--node", "4", "--set", "tasks=node"],

@@ -194,6 +194,6 @@ def test_tasks_end_where_the_service_stays_away_and_are_not_their_jobs_failure(
             end = await tasks.until_said(key, Seen.ENDED)
             assert end.exit is not None
             assert end.exit.lost
-            assert "heard nothing of the service" in end.exit.platform_error
+            assert "heard nothing from the service" in end.exit.platform_error
 
     asyncio.run(story())

@@ -251,7 +251,7 @@ def test_who_has_the_number_of_one_that_ended_keeps_its_memory(
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as job:
         (found,) = python(env, HAND, str(tmp_path), str(job.pid), "take")
         job.kill()
-    assert found["trouble"] == "0 of its processes have the device open, and not one"
+    assert found["trouble"] == "0 of its processes have the device open; it must be one"
     assert is_untouched(env)
     for wanted in Wanted:
         (found,) = python(env, MOVE, str(tmp_path), str(gone.pid), str(gone.start_time), wanted)
@@ -294,4 +294,4 @@ def test_of_a_program_without_a_device_nothing_is_taken(
     env: Mapping[str, str], tmp_path: Path
 ) -> None:
     (found,) = python(env, HAND, str(tmp_path), str(os.getpid()), "take")
-    assert found["trouble"] == "0 of its processes have the device open, and not one"
+    assert found["trouble"] == "0 of its processes have the device open; it must be one"

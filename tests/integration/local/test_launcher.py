@@ -60,8 +60,8 @@ def test_nonsense_is_answered(runner: Runner, line: bytes, words: str) -> None:
         ({"pids": True}, "bool"),
         ({"memory_bytes": 1.5}, "float"),
         ({"uid": 5}, "gid: missing"),
-        ({"uid": 2**32, "gid": 0}, "no user's or group's number"),
-        ({"groups": ["wheel"]}, "no user's or group's number"),
+        ({"uid": 2**32, "gid": 0}, "not the number of a user or group"),
+        ({"groups": ["wheel"]}, "not the number of a user or group"),
         ({"gpu_slices": 1}, "unknown field 'gpu_slices'"),
     ],
 )

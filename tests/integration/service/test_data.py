@@ -294,8 +294,8 @@ OVER = {
     "/usr/lib/words": "is in /usr",
     "/": "is a folder of the whole machine",
     "/data/../etc": "step up",
-    "/data//x": "too many",
-    "data": "no absolute path",
+    "/data//x": "'//' in it",
+    "data": "not an absolute path",
 }
 
 
@@ -318,7 +318,7 @@ def test_where_it_may_be_mounted_on_the_machine(service: WithUsers) -> None:
     assert "is not there" in not_accepted(service, "ann", {"words": f"{home}/missing"})[1]
     assert "keeps its state" in not_accepted(service, "ann", {"words": f"{service.state}/x"})[1]
     assert (
-        "in each other"
+        "one is inside the other"
         in not_accepted(service, "ann", {"words": "/data/a", "words@1": "/data/a/b"})[1]
     )
     job = job_of(service, "ann", {"words": f"{home}/own"}, f"cat {home}/own/same.txt")
@@ -348,7 +348,7 @@ def test_what_cannot_be_put_is_named(service: WithUsers) -> None:
     assert job_of(service, "ann", {"odd": "/data/o"}, "cat /data/o/inside").output == "a"
     for name in ("../up", "a/b/c", ".x", "a@0", "no one"):
         assert "cannot be the name" in refused(service, "ann", "put", name, "set")
-    assert "is no name for a dataset" in refused(service, "ann", "create", "a/b")
+    assert "cannot be the name of a dataset" in refused(service, "ann", "create", "a/b")
     assert "There is no dataset gone" in refused(service, "ann", "put", "gone", "set")
     assert "already" in refused(service, "ann", "create", "odd")
 

@@ -118,7 +118,7 @@ def test_what_cannot_be_had_is_told_and_leaves_nothing(
     assert job.state == "failed"
     words = {
         "away": "o such file", "changed": "Hash mismatch", "outside": "unsafe member path",
-        "strange": "no file that an environment may have",
+        "strange": "not a file that an environment may have",
     }  # fmt: skip
     assert words[fault] in said(job)
     assert "cannot be built" in said(job)

@@ -96,7 +96,7 @@ def test_only_what_succeeded_is_saved(service: WithUsers) -> None:
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("touch a; touch $(printf 'b\\377')", r"The name of 'b\udcff' is no UTF-8."),
+        ("touch a; touch $(printf 'b\\377')", r"The name of 'b\udcff' is not UTF-8."),
         ("touch a; mkdir -p b/c; touch b/c/d; chmod 0 b/c", "not all folders can be read"),
         ("d=.; for n in $(seq 70); do d=$d/d; done; mkdir -p $d; touch $d/a",
          "They cannot all be files"),

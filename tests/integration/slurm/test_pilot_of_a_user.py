@@ -54,7 +54,7 @@ def test_a_job_with_an_image_is_refused(cluster: OfAUser) -> None:
     status, told = cluster.ask("POST", "/v1/jobs", shell("true", image="127.0.0.1:9/bb:1"))
     assert status == 501, told
     assert "No engine here can run it in an image" in json.dumps(told)
-    assert "in a service of root's" in json.dumps(told)
+    assert "in a service that runs as root" in json.dumps(told)
 
 
 def test_a_job_is_suspended_goes_on_and_is_entered(cluster: OfAUser) -> None:

@@ -51,7 +51,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path) ->
     with pytest.raises(StoreError) as told:
         SqliteStore.open(tmp_path)
     assert str(told.value) == (
-        f"the event log {path}: file is not a database; the file is no event log: move it "
+        f"the event log {path}: file is not a database; the file is not an event log: move it "
         "away, with its -wal and -shm if there, then `allot restore BACKUP`"
     )
     assert path.read_bytes() == before

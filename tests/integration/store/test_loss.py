@@ -276,7 +276,7 @@ ROWS = [
     ("UPDATE events SET body = zeroblob(9) WHERE seq = 17", "event 17 "),
     ("UPDATE events SET digest = 5 WHERE seq = 17", "event 17 "),
     ("UPDATE events SET before = 5 WHERE seq = 17", "event 17 "),
-    ("DELETE FROM events WHERE seq = 17", "that were not forgotten knowingly: 1"),
+    ("DELETE FROM events WHERE seq = 17", "that were not removed on purpose: 1"),
     ("UPDATE archived_jobs SET user = 'bob' WHERE id = 9", "the archived job 9 is not what"),
     ("UPDATE archived_jobs SET document = x'00' WHERE id = 9", "the archived job 9 is not"),
     ("UPDATE snapshots SET data = zeroblob(9)", "the snapshot after event 300 is not what"),
@@ -312,7 +312,7 @@ def test_a_damaged_event_that_a_start_needs_is_refused(
     change(crashed, sql)
     told = refusal(crashed)
     assert expected in told
-    assert "Whole is what came before: events up to 416, of 1970" in told
+    assert "What came before is complete: events up to 416, of 1970" in told
 
 
 def change(folder: Path, sql: str) -> None:

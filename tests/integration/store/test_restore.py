@@ -54,7 +54,7 @@ def test_a_missing_backup_is_explained(tmp_path: Path) -> None:
 
 def test_an_empty_file_is_no_backup(tmp_path: Path) -> None:
     (tmp_path / "copy.db").touch()
-    refused(tmp_path / "copy.db", tmp_path / "new", "is no backup: it holds no event log")
+    refused(tmp_path / "copy.db", tmp_path / "new", "is not a backup: it has no event log")
 
 
 def test_another_file_is_no_backup(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def change(path: Path, sql: str) -> None:
         ("UPDATE events SET body = x'00' WHERE seq = 300", r"event 300 \(.*not what was writ"),
         ("UPDATE events SET at = at + 1 WHERE seq = 17", r"event 17 \(.*not what was written"),
         ("DELETE FROM events WHERE seq = 295", "is damaged: event 295 is missing"),
-        ("DELETE FROM events WHERE seq IN (7, 9)", "not forgotten knowingly: 2"),
+        ("DELETE FROM events WHERE seq IN (7, 9)", "not removed on purpose: 2"),
         ("UPDATE archived_jobs SET name = 'x'", "the archived job 1 is not what was written"),
         ("UPDATE snapshots SET data = x'00'", "the snapshot after event 290 is not what"),
     ],

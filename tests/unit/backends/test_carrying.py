@@ -241,7 +241,7 @@ def test_the_one_before_goes_when_the_new_one_is_on_disk(
 def test_a_name_that_is_not_utf8_is_refused_at_once(nodes: Nodes) -> None:
     changed = nodes.save(1, "a")
     (nodes.own / "step-1" / os.fsdecode(b"caf\xe9")).write_text("x")
-    with pytest.raises(NotKept, match="no path that can be kept"):
+    with pytest.raises(NotKept, match="not a path that can be kept"):
         nodes.bring(changed)
 
 

@@ -498,8 +498,8 @@ def test_a_kubeconfig_is_read(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("{}", "current-context is missing"),
-        ("[", "no YAML"),
-        ("root:x:0", "it is no kubeconfig"),
+        ("[", "not valid YAML"),
+        ("root:x:0", "it is not a kubeconfig"),
         ("current-context: c\ncontexts: []", "there is no context c"),
     ],
 )

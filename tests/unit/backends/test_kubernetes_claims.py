@@ -310,7 +310,7 @@ def test_a_claim_that_somebody_made_in_our_place_is_not_used(world: World) -> No
 
         world.api.before["POST", CLAIMS] = intrude
         why = refusal(await backend.launch(a_gang(1)))
-        assert "is not ours: who else may make claims there?" in why
+        assert "was not made by this service: check who else may make claims there" in why
         assert "nodeName" not in world.api.our_pod()["spec"]
 
     play(world, story)
@@ -330,7 +330,7 @@ def test_nothing_is_given_while_it_is_not_known_who_has_what(world: World) -> No
     world.api.forbids.add(("GET", "/apis/resource.k8s.io/v1/resourceclaims"))
 
     async def story(world: World, backend: KubernetesBackend) -> None:
-        with pytest.raises(EngineAway, match="does not tell its claims"):
+        with pytest.raises(EngineAway, match="does not list its claims"):
             await backend.launch(a_gang(1))
 
     play(world, story)

@@ -437,7 +437,7 @@ def test_nothing_is_launched_until_nodes_were_listed(world: World) -> None:
     async def story() -> None:
         world.api.forbids.add(("GET", NODES))
         async with world.service() as backend:
-            with pytest.raises(EngineAway, match="does not tell its nodes"):
+            with pytest.raises(EngineAway, match="does not list its nodes"):
                 await backend.launch(GANG)
             assert not world.api.pods
             world.api.forbids.clear()
@@ -457,7 +457,7 @@ def test_nothing_is_bound_until_nodes_were_listed(world: World) -> None:
         world.api.forbids.add(("GET", NODES))
         async with world.service() as backend:
             await backend.observe([KEY])
-            with pytest.raises(EngineAway, match="does not tell its nodes"):
+            with pytest.raises(EngineAway, match="does not list its nodes"):
                 await backend.open_barrier([KEY])
             assert not world.ends()
 

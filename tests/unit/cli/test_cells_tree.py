@@ -84,9 +84,9 @@ def test_tenants_have_a_line_for_each_type_and_are_told_what_is_lost() -> None:
         ("", "V100", "-", "-", "-", "-", "-"),
     ]
     assert notes(views, world.now + 60_000)[1:] == [
-        "vision: 1 of 2 dgx-v100-node cannot be had now (n2, n3, n4 for 1m); "
+        "vision: 1 of 2 dgx-v100-node are not available now (n2, n3, n4 for 1m); "
         "1 dgx-v100-node in use has hardware that is down (n1 for 1m)",
-        "nlp: 1 of 1 dgx-v100-node cannot be had now (n2, n3, n4 for 1m)",
+        "nlp: 1 of 1 dgx-v100-node are not available now (n2, n3, n4 for 1m)",
     ]
 
 

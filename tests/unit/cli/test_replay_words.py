@@ -19,7 +19,7 @@ def a_course(jct: float) -> Course:
     [
         ("own", 100.0, 95.3, False, "it is 4.7% off in mean completion"),
         ("own", 100.0, 104.7, False, "it is 4.7% off in mean completion"),
-        ("own", 100.0, 100.4, False, "trust replays"),
+        ("own", 100.0, 100.4, False, "replays can be trusted"),
         ("own", 100.0, 95.3, True, "allot sim replay --policy own"),
         ("fifo", 100.0, 95.3, False, "allot sim replay --policy own"),
     ],

@@ -101,7 +101,7 @@ def test_a_secret_that_cannot_be_read_is_told_without_it(
 
 def test_a_secret_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"\xff\xfe")
-    with pytest.raises(Failed, match="it is no text"):
+    with pytest.raises(Failed, match="it is not text"):
         secrets_of([f"K={tmp_path / 'key'}"], {})
 
 
@@ -110,5 +110,5 @@ def test_how_a_job_saves_is_said_as_in_a_job_file() -> None:
     assert checkpoint_of("") == {}
     assert checkpoint_of("save=weights,keep=3") == {"save": "weights", "keep": 3}
     assert checkpoint_of("keep=many") == {"keep": "many"}
-    with pytest.raises(Failed, match="USR1 is no KEY=VALUE"):
+    with pytest.raises(Failed, match="USR1 is not KEY=VALUE"):
         checkpoint_of("USR1")

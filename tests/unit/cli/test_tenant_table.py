@@ -30,7 +30,7 @@ def test_cells_of_one_type_in_several_chains_are_told_apart() -> None:
 def test_a_note_tells_them_apart_too() -> None:
     lost = TenantCells("V100", "rack", guaranteed=2, lost=1)
     shown = [a_view("a", lost), a_view("b", TenantCells("V100", "node"))]
-    assert notes(shown, 0) == ["a: 1 of 2 V100 of rack cannot be had now"]
+    assert notes(shown, 0) == ["a: 1 of 2 V100 of rack are not available now"]
 
 
 def test_a_note_names_the_pin_and_what_of_its_cell_is_down() -> None:
@@ -38,5 +38,5 @@ def test_a_note_names_the_pin_and_what_of_its_cell_is_down() -> None:
         "switch", "rack", pin="own", guaranteed=1, lost=1, down=(DownPart("n4:2", 5_000),)
     )
     assert notes([a_view("a", pinned)], 65_000) == [
-        "a: 1 of 1 switch (pin own) cannot be had now (n4:2 for 1m)"
+        "a: 1 of 1 switch (pin own) are not available now (n4:2 for 1m)"
     ]

@@ -67,10 +67,10 @@ def test_what_is_no_plain_file_of_a_disk_is_not_taken(
     in_memory = os.memfd_create("memory")
     opened += [fine, folder, of_kernel, in_memory, *os.pipe()]
     for fd, why in [
-        (folder, "no plain file"),
+        (folder, "not a regular file"),
         (of_kernel, "on no disk"),
         (in_memory, "on no disk"),
-        (opened[-2], "no plain file"),
+        (opened[-2], "not a regular file"),
         (4000, "no such file"),
     ]:
         with Holder(PID, None) as holder:

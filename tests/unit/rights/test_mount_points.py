@@ -20,7 +20,7 @@ from allotment.rights.mount_points import look_for, trouble_of
         ("/lib64/x", "is in /lib64"),
         ("/tmp", "is a folder of the whole machine"),
         ("/", "is a folder of the whole machine"),
-        ("data", "is no absolute path"),
+        ("data", "is not an absolute path"),
         ("/data/", "has '.', '..'"),
         ("/data/../etc", "has '.', '..'"),
         ("//data", "has '.', '..'"),
@@ -61,5 +61,5 @@ def test_one_that_is_not_there_needs_a_folder_that_is_roots_alone(tmp_path: Path
     with pytest.raises(OSError, match="is not there: make it"):
         look_for(f"{tmp_path}/missing", os.geteuid())
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="is no folder"):
+    with pytest.raises(OSError, match="is not a folder"):
         look_for(f"{tmp_path}/file", os.geteuid())

@@ -63,7 +63,7 @@ def test_of_a_stopped_queue_that_is_said_whatever_else_runs() -> None:
         "Queue default of vision is stopped: no job in it starts. It starts when the "
         "administrator opens the queue again."
     )
-    assert found.confidence == "sure, as things stand"
+    assert found.confidence == "sure, if nothing changes"
     assert found.basis == ()
 
 
@@ -122,7 +122,7 @@ def test_who_runs_on_and_on_is_named_and_no_horizon_is_told_as_a_date() -> None:
     assert found.note == (
         "Job 1 is in its way, and its end is unknown: it has no max_run_time, and "
         "no job like it has ended. Others hold what it needs; too little is free of: GPU. A "
-        "start can be told where jobs have a max_run_time."
+        "start can be estimated if jobs have a max_run_time."
     )
     assert found.confidence.startswith("weak")
 
@@ -172,7 +172,9 @@ def test_where_nothing_is_known_to_come_the_horizon_is_not_told() -> None:
     world.do(c.DrainNode(NodeId(0)))
     found = told(world, job)
     assert (found.outlook, found.endless, found.not_before) == (Outlook.UNKNOWN, (), None)
-    assert found.note.startswith("Nothing that is known to come lets it start. It would fit if")
+    assert found.note.startswith(
+        "Nothing that is known of the future lets it start. It would fit if"
+    )
 
 
 def test_what_is_beyond_the_horizon_is_told_as_that() -> None:
@@ -218,7 +220,9 @@ def test_what_no_job_causes_is_not_laid_on_jobs() -> None:
     job = world.submit(a_job().gpus(1))
     world.do(c.DrainNode(NodeId(0)))
     found = told(world, job)
-    assert found.note.startswith("Nothing that is known to come lets it start. It would fit if")
+    assert found.note.startswith(
+        "Nothing that is known of the future lets it start. It would fit if"
+    )
 
 
 def test_one_that_was_not_submitted_is_told_on_whom_it_depends() -> None:

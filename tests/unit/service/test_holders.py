@@ -147,7 +147,9 @@ def test_whose_jobs_hold_what_is_idle_but_for_what_a_queue_keeps_is_named() -> N
     mine = start(world, a_job().of("lab", "c").disk(150 * GIB))
     waits = start(world, a_job().of("lab", "c").gpus(1).disk(100 * GIB))
     assert named(world, waits, Reason.QUEUE_SHARE) == [disk, mine]
-    assert world.why(waits).hint == "It starts when enough more is idle, whatever jobs end."
+    assert (
+        world.why(waits).hint == "It starts when enough more is idle, no matter which jobs end."
+    )
 
 
 def test_who_holds_what_a_queue_keeps_of_its_tenants_share_is_named() -> None:

@@ -166,7 +166,7 @@ def test_without_the_key_nothing_is_run_and_no_task_is_taken_for_one(
 ) -> None:
     touched = tmp_path / "touched"
     code, _, wrong = gang.said(THERE, f"touch {touched}", **{KEY: secrets.token_hex(32)})
-    assert (code, "is no task of this job" in wrong) == (255, True)
+    assert (code, "is not a task of this job" in wrong) == (255, True)
     with socket.create_connection((THERE, gang.port), 5) as link:
         line, mine = AgentLine(link), b"m" * 32
         line.put(mine)
@@ -201,7 +201,7 @@ def test_who_listens_in_place_of_a_task_cannot_pass_on_what_is_said(
             _, wrong = asking.communicate(timeout=30)
             for each in passing:
                 each.join(30)
-    assert (asking.returncode, "is no task of this job" in wrong) == (255, True)
+    assert (asking.returncode, "is not a task of this job" in wrong) == (255, True)
     assert not touched.exists()
 
 

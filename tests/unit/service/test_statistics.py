@@ -154,6 +154,6 @@ def test_an_empty_log() -> None:
 def test_too_many_jobs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "MOST_JOBS", 2)
     log = a_log().submit(1).submit(2).submit(3).at(5).submit(4)
-    with pytest.raises(Rejected, match="shorter stretch"):
+    with pytest.raises(Rejected, match="shorter period"):
         of(log)
     assert of(log, until=0, next_job=5).numbers.jobs == 3

@@ -109,5 +109,5 @@ def test_too_many_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reading_what_rows_are_about() -> None:
     assert by_of("tenant, user,tenant") == (By.TENANT, By.USER)
     for text in ("", "colour", "tenant,,user"):
-        with pytest.raises(Rejected, match="cannot be told by"):
+        with pytest.raises(Rejected, match="cannot be grouped by"):
             by_of(text)

@@ -70,7 +70,7 @@ def test_nodes_without_devices() -> None:
      "16x8x", "16x8x-a", "16x8xÄ", "16x8/", "16x8/-1"],
 )  # fmt: skip
 def test_what_is_no_cluster_is_told_how_to_write_one(text: str) -> None:
-    with pytest.raises(BadCluster, match="is no cluster: write NODESxDEVICES, such as 16x8"):
+    with pytest.raises(BadCluster, match="is not a cluster: write NODESxDEVICES, such as 16x8"):
         cluster_of(text)
 
 

@@ -276,7 +276,7 @@ tenants:
         ("tenants: {a: {preempt: kill}}", "line 1: tenants.a.preempt: must be none, evict or "
          "demote, not 'kill' (none: they wait; evict: they take the place; demote: they "
          "take the guarantee)"),
-        ("tenants: {a: {per_user: {gpu: 0}}}", "line 1: tenants.a.per_user.gpu: 0 is no cap "
+        ("tenants: {a: {per_user: {gpu: 0}}}", "line 1: tenants.a.per_user.gpu: 0 is not a cap "
          "(leave it out, or give at least 1)"),
         ("tenants: {a: {users: ['a:b']}}", "line 1: tenants.a.users[0]: 'a:b' cannot be a user "
          "or group (name one, as `id` shows it)"),
@@ -301,8 +301,8 @@ tenants:
          "each, or none)"),
         ("tenants: {a: }\nlimits: {backoff: {first: 1h}}", "line 2: limits.backoff.first: is "
          "more than `most` (make it the smaller of the two)"),
-        ("tenants: {a: }\nlimits: {ports: 80-90}", "line 2: limits.ports: '80-90' is no range "
-         "of free ports (stay within 1024-65535)"),
+        ("tenants: {a: }\nlimits: {ports: 80-90}", "line 2: limits.ports: '80-90' is not a "
+         "range of free ports (stay within 1024-65535)"),
         ("tenants: {a: }\nlimits: {ports: 5}", "line 2: limits.ports: must be a range of "
          "ports, not 5 (write it like 20000-31999, or none)"),
         ("- x", "line 1: must be a map of keys, not a list"),

@@ -251,9 +251,9 @@ def test_how_slurm_is_asked_over_rest_is_read_and_written(text: str, rest: RestS
     [
         ("type: slurm, partition: p, rest: {token: /t}", "socket: is missing, and so is `url`"),
         ("type: slurm, partition: p, rest: {url: 'http://h', socket: /s}", "beside `url`"),
-        ("type: slurm, partition: p, rest: {url: 'h:1', token: /t}", "url: is no URL"),
+        ("type: slurm, partition: p, rest: {url: 'h:1', token: /t}", "url: is not a URL"),
         ("type: slurm, partition: p, rest: {url: 'http://h'}", "token: is missing"),
-        ("type: slurm, partition: p, rest: {socket: s}", "socket: s is no absolute path"),
+        ("type: slurm, partition: p, rest: {socket: s}", "socket: s is not an absolute path"),
         ('type: slurm, partition: p, rest: {socket: /s, token_command: "a \'b"}', "quotation"),
         (
             "type: slurm, partition: p, rest: {socket: /s, token: /t, token_command: a}",
@@ -272,9 +272,12 @@ def test_what_is_wrong_with_rest_is_said(text: str, said: str) -> None:
     ("text", "said"),
     [
         ("engines: {a: {type: local, folder: /x}}\n", "an engine of type local has no such"),
-        ("engines: {a: {type: pilot, partition: p, folder: x}}\n", "is no absolute path"),
+        ("engines: {a: {type: pilot, partition: p, folder: x}}\n", "is not an absolute path"),
         ("engines: {a: {type: pilot, partition: p, apptainer: /x}}\n", "pilot has no such"),
-        ("engines: {a: {type: slurm, partition: p, apptainer: x}}\n", "is no absolute path"),
+        (
+            "engines: {a: {type: slurm, partition: p, apptainer: x}}\n",
+            "is not an absolute path",
+        ),
         ("engines: {a: {type: lsf}}\n", "local, slurm, pilot or kubernetes"),
         ("engines: {a: {type: slurm}}\n", "partition: is missing"),
         ("engines: {a: {type: local, partition: x}}\n", "this machine has none"),

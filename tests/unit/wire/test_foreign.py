@@ -106,7 +106,7 @@ def test_a_worker_serves_no_ssh(command: str, runs: tuple[str, ...], warning: st
 def test_what_no_host_file_can_have_is_no_number_of_ranks(slots: str) -> None:
     text = json.dumps(job_to_wire(example("mpi").spec, redact=False))
     named = text.replace('"OMPI_MCA_orte_set_default_slots": "2"', f'"{MPI_SLOTS}": "{slots}"')
-    with pytest.raises(BadInput, match="is no number of ranks of a worker"):
+    with pytest.raises(BadInput, match="is not the number of ranks of a worker"):
         read_job(named.encode(), source="job")
     of_ours = read_job(named.replace('"mpijob"', '"native"').encode(), source="job").spec
     assert dict(of_ours.env)[MPI_SLOTS] == slots
@@ -168,8 +168,8 @@ MASTER = "spec.pytorchReplicaSpecs.Master.template.spec"
         ("mpi", "slotsPerWorker: 2", "mpiImplementation: Intel", "must be OpenMPI"),
         ("job", "completionMode: Indexed", "podFailurePolicy: {}", "is about some of its pods"),
         ("job", "kubernetes.io/arch: amd64", "disk: ssd", "chooses nodes"),
-        ("job", "kind: Job", "kind: CronJob", "is no kind of job that is read"),
-        ("job", "batch/v1", "batch/v9", "is no kind of job that is read"),
+        ("job", "kind: Job", "kind: CronJob", "is not a kind of job that Allotment reads"),
+        ("job", "batch/v1", "batch/v9", "is not a kind of job that Allotment reads"),
         ("job", "  template:", "  template: []\n  x:", "must be a map"),
     ],
 )  # fmt: skip

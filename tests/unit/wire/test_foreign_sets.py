@@ -94,7 +94,7 @@ def test_what_is_read_can_be_written_and_is_the_same(name: str) -> None:
         ("operator: All", "operator: Some", "must be All or Any"),
         ("operator: All, targetReplicatedJobs: [leader]", "operator: Any",
          "waits for all pods of any one Job of workers"),
-        ("FailJobSet", "RestartJobSetAndIgnoreMaxRestarts", "without end"),
+        ("FailJobSet", "RestartJobSetAndIgnoreMaxRestarts", "without a limit"),
         ("FailJobSet", "Explode", "must be FailJobSet, RestartJobSet or RestartJob"),
         ("action: FailJobSet", "action: FailJobSet, onJobFailureReasons: [a]",
          "tells failures"),
@@ -109,7 +109,7 @@ def test_what_is_read_can_be_written_and_is_the_same(name: str) -> None:
          "  annotations: {alpha.jobset.sigs.k8s.io/exclusive-topology: rack}",
          "keeps other Jobs out"),
         ("fieldPath: metadata.name", "fieldPath: metadata.uid", "which a task here does not"),
-        ("v1alpha2", "v1alpha1", "is no kind of job that is read"),
+        ("v1alpha2", "v1alpha1", "is not a kind of job that Allotment reads"),
     ],
 )  # fmt: skip
 def test_what_would_make_it_another_set_is_refused(old: str, new: str, wrong: str) -> None:
@@ -246,7 +246,7 @@ def test_a_framework_is_for_whom_hived_s_annotation_says() -> None:
     ("old", "new", "wrong"),
     [
         ("executionType: Start", "executionType: Stop", "must be Start or Create"),
-        ("maxRetryCount: 2", "maxRetryCount: -2", "without end"),
+        ("maxRetryCount: 2", "maxRetryCount: -2", "without a limit"),
         ("virtualCluster: us", "virtualCluster:", "virtualCluster: must be a text"),
         ("leafCellNumber: 1", "leafCellNumber: x", "leafCellNumber: must be a whole number"),
         ("      task: *task", "      task: {pod: {spec: {containers: []}}}", "must be one"),

@@ -69,8 +69,8 @@ def test_every_field_gets_to_its_place_or_is_told() -> None:
         "line 3: forcePodBindThreshold: is ignored: a decision is carried out without "
         "another scheduler",
         "line 19: physicalCluster.physicalCells[0].cellChildren[1].cellChildren[1]."
-        "cellChildren[0].pinnedCellId: FREE is no virtual cluster's: it is a cell like any "
-        "other",
+        "cellChildren[0].pinnedCellId: FREE belongs to no virtual cluster: it becomes an "
+        "ordinary cell",
     ]
     config = found.config
     assert config.topology.types[1] == CellType("NODE", "PAIR", 2, is_node=True)
@@ -197,13 +197,13 @@ CELL = "physicalCluster.physicalCells[0]"
          "of NODE of PAIR (end it with a device type)"),
         (("cellType: RACK\n", "cellType: ROW\n"), f"{CELL}.cellType: there is no cell type ROW "
          "(name one of `cellTypes`)"),
-        (("cellType: RACK\n", "cellType: PAIR\n"), f"{CELL}.cellType: PAIR is no machine"),
-        ((", isNodeLevel: true", ""), f"{CELL}.cellType: RACK is no machine, nor made of any "
-         "(a top cell is a node (isNodeLevel) or has nodes in it)"),
+        (("cellType: RACK\n", "cellType: PAIR\n"), f"{CELL}.cellType: PAIR is not a machine"),
+        ((", isNodeLevel: true", ""), f"{CELL}.cellType: RACK is not a machine, "
+         "and is not made of any (a top cell is a node (isNodeLevel) or has nodes in it)"),
         (("    - cellAddress: 10.0.0.2\n", ""), f"{CELL}.cellChildren: has 1 cells, and there "
          "are 2 NODE (list all of them, or none)"),
         (("{cellAddress: 3}", "{cellAddress: x}"), f"{CELL}.cellChildren[1].cellChildren[0]."
-         "cellChildren[0].cellAddress: x is no index of a device on its node (leaves are "
+         "cellChildren[0].cellAddress: x is not the index of a device on its node (leaves are "
          "numbered 0, 1, 2 …)"),
         (("{cellAddress: 3}", "{cellAddress: 1}"), f"{CELL}.cellChildren[1].cellChildren[0]."
          "cellChildren[1].cellAddress: 10.0.0.3 has two leaves 1 (number them apart)"),

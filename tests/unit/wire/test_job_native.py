@@ -263,7 +263,7 @@ nmae: x
         ("name: a\ncommand: x\nmax_run_time: 0", "line 3: max_run_time: must be more than 0 "
          "(write it like 90s or 2h30m; leave it out for no limit)"),
         ("name: a\ncommand: x\ncheckpoint: {signal: KILL}", "line 3: checkpoint.signal: no "
-         "program can answer KILL (use TERM, or USR1 as a warning)"),
+         "program can catch KILL (use TERM, or USR1 as a warning)"),
         ("name: a\ncommand: ...", "line 2: command: `...` is a placeholder from the "
          "documentation (write what you mean)"),
         ("name: a\nname: b\ncommand: x", "line 2: `name` was given before, on line 1 (keep one "
@@ -355,7 +355,7 @@ def test_unusual_json_is_read_carefully(body: bytes) -> None:
         (b'{"name": "a",\n"command": "x",\n"name": "b"}', "line 3: `name` was given before"),
         (b'{"name": "a",\n"comand": "x"}', "line 2: comand: there is no key"),
         (b'{"name": "a", "command": "x", "secrets": {"A": {"from_env": "HOME"}}}', "from_env"),
-        (b"name: a\ncommand: x", "line 1: not valid JSON: a value should stand here"),
+        (b"name: a\ncommand: x", "line 1: not valid JSON: a value is expected here"),
         (b"[" * 200_000, "nested more than 32 deep"),
         (b'{"name": ' * 20_000, "nested more than 32 deep"),
         (b'{"name": "\\ud83d"}', "half of a"),

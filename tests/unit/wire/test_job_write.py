@@ -112,9 +112,9 @@ def test_a_place_in_an_array_is_kept() -> None:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        (["count"], ["count: is no change (write it like roles.worker.count=4, priority=high "
-         "or env.LR=0.1)"]),
-        (["=x", "name=../x"], ["is no change (write it like roles.worker.count=4, "
+        (["count"], ["count: is not a change (write it like roles.worker.count=4, "
+         "priority=high or env.LR=0.1)"]),
+        (["=x", "name=../x"], ["is not a change (write it like roles.worker.count=4, "
          "priority=high or env.LR=0.1)"]),
         (["name=../x", "nam=y", "roles.main.cnt=2"], [
             "name: '../x' cannot be a name (use letters, digits, `.`, `_` and `-`, at most "

@@ -50,10 +50,10 @@ def test_a_server_is_named_or_started(text: str, setup: MlflowSetup, address: st
         ("{url: http://h, start: true}", "mlflow.start", "is given besides"),
         ("{url: http://h, port: 5000}", "mlflow.port", "is for a server"),
         ("{url: 'http://me:secret@h'}", "mlflow.url", "has a password"),
-        ("{url: 'ftp://h'}", "mlflow.url", "is no address of HTTP"),
-        ("{url: 'http://h:99999'}", "mlflow.url", "is no address"),
+        ("{url: 'ftp://h'}", "mlflow.url", "is not an address of HTTP"),
+        ("{url: 'http://h:99999'}", "mlflow.url", "is not an address"),
         ("{url: 'http://h/?a=b'}", "mlflow.url", "has more than a host"),
-        ("{start: true, program: mlflow}", "mlflow.program", "is no absolute path"),
+        ("{start: true, program: mlflow}", "mlflow.program", "is not an absolute path"),
         ("{start: true, port: 80}", "mlflow.port", "at least 1024"),
     ],
 )

@@ -22,8 +22,8 @@ def test_a_mirror_or_a_list_is_read_and_written(source: str) -> None:
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        ("/srv/pythons", "no address of HTTP or of a folder"),
-        ("file://srv/pythons", "no address of HTTP or of a folder"),
+        ("/srv/pythons", "not an address of HTTP or of a folder"),
+        ("file://srv/pythons", "not an address of HTTP or of a folder"),
         ("https://ann:secret@h/x", "has a password"),
         ("https://h/x?token=1", "more than a host"),
     ],

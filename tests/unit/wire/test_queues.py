@@ -139,12 +139,12 @@ def test_what_is_written_reads_back_the_same() -> None:
         ),
         (
             "      a: {time_slice: 60s, rank: shortest}\n",
-            "line 5: tenants.lab.queues.a.rank: cannot be had beside time_slice (take it out: "
+            "line 5: tenants.lab.queues.a.rank: cannot be used with time_slice (take it out: "
             "jobs that take turns come in the order of their turns)",
         ),
         (
             "      a: {per_user: {gpu: 0}}\n",
-            "line 5: tenants.lab.queues.a.per_user.gpu: 0 is no cap (leave it out, or give "
+            "line 5: tenants.lab.queues.a.per_user.gpu: 0 is not a cap (leave it out, or give "
             "more)",
         ),
     ],

@@ -187,18 +187,18 @@ def test_json5(text: str, value: object) -> None:
     [
         ('{"a": 1\n"b": 2}', 2, "`,` or `}` is missing before a text in quotes", ""),
         ("{a 1}", 1, "`:` is missing after `a`", ""),
-        ("{a: worker}", 1, "a value should stand here, not 'worker'", 'quotes: "worker"'),
-        ("{a: 1.2.3}", 1, "a value should stand here, not '1.2.3'", 'quotes: "1.2.3"'),
-        ("{a: }", 1, "a value should stand here, not '}'", ""),
+        ("{a: worker}", 1, "a value is expected here, not 'worker'", 'quotes: "worker"'),
+        ("{a: 1.2.3}", 1, "a value is expected here, not '1.2.3'", 'quotes: "1.2.3"'),
+        ("{a: }", 1, "a value is expected here, not '}'", ""),
         ("{a: 1}\n}", 2, "'}' follows the end", ""),
         ('{\n"a": "x\n"}', 2, "a quote opens here and is not closed", ""),
         ("{a: 1 /* x", 1, "the comment that opens here is not closed", ""),
         ("{a: 012}", 1, "012 starts with 0", "write 12, or"),
         ("{a: " + "1" * 200 + "}", 1, "the number before here has 200 digits", "quotes"),
         ('{a: "\\ud83d"}', 1, "half of a", ""),
-        ("{-: 1}", 1, "a key should stand here, not '-'", ""),
+        ("{-: 1}", 1, "a key is expected here, not '-'", ""),
         ("[" * 40, 1, "is nested more than 32 deep", ""),
-        ("{a: [1,\n", 2, "a value should stand here, not the end of the file", ""),
+        ("{a: [1,\n", 2, "a value is expected here, not the end of the file", ""),
     ],
 )
 def test_text_that_is_not_json5(text: str, line: int, message: str, hint: str) -> None:

@@ -153,7 +153,7 @@ def test_directives_end_at_the_first_command() -> None:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        (b"#SBATCH -t 1\nhostname\n", "is no script: the first line must be #!"),
+        (b"#SBATCH -t 1\nhostname\n", "is not a script: the first line must be #!"),
         (b"#!/bin/sh\r\n#SBATCH -t 1\r\n", "ends its lines as DOS does"),
     ],
 )
@@ -169,7 +169,7 @@ def test_all_that_is_wrong_is_said_at_once_by_name_and_line() -> None:
         "GPUs, CPUs, memory (or submit it with --ignore exclusive)",
         "line 3: --ntasks: must be a whole number, not 'x'",
         "line 4: -Y: there is no such option",
-        "line 5: 'stray' is no option (an option begins with -; was a blank meant?)",
+        "line 5: 'stray' is not an option (an option begins with -; was a blank meant?)",
         "line 6: --time: needs a value (such as 1:30:00 or 2-12)",
     ]
 
@@ -238,7 +238,7 @@ def test_how_much_a_job_needs(line: str, expected: tuple[int, float, float, int]
         ("--mem=1.5G", "must be an amount of memory"),
         ("--mem=1G --mem-per-cpu=1G", "--mem and --mem-per-cpu exclude each other"),
         ("--mem-per-gpu=1G", "is for each GPU, and the job has none"),
-        ("--gres=nvme:1", "`nvme:1` is no GPU"),
+        ("--gres=nvme:1", "`nvme:1` is not a GPU"),
         ("--gres=gpu:1,gpu:a100:1", "several types at once"),
         ("--gres=gpu:x:y", "must be a number of GPUs"),
         ("--gpus=a:1,b:1", "several types at once"),
@@ -248,7 +248,7 @@ def test_how_much_a_job_needs(line: str, expected: tuple[int, float, float, int]
         ("-A six@gpu", "it is that of a tenant here (name the tenant by SBATCH_ACCOUNT"),
         ("-p a/b", "it is that of a queue here"),
         ("--nice=-5", "asks to go before others"),
-        ("--signal=KILL@10", "no program can answer KILL"),
+        ("--signal=KILL@10", "no program can catch KILL"),
         ("--signal=35@10", "signal 35 cannot be the warning"),
         ("--array=4-1", "is a range without an index"),
         ("--array=a", "must be a list of indices"),
@@ -348,7 +348,7 @@ def test_who_and_where() -> None:
     assert told["SLURM_JOB_ACCOUNT"] == "vision"
     assert spec("-C arm64").roles[0].arch is Arch.ARM64
     assert spec("--nice=50").priority == 10
-    assert "is no priority here" in said("--qos=qos_gpu-t3")[0]
+    assert "is not a priority here" in said("--qos=qos_gpu-t3")[0]
     assert variables("--qos=qos_gpu-t3")["SLURM_JOB_QOS"] == "qos_gpu-t3"
     mine = Submitter("/", environ={"SBATCH_ACCOUNT": "vision", "SBATCH_PARTITION": "train"})
     job = read("-A six@gpu -p a,b", by=mine).spec

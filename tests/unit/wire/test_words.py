@@ -143,7 +143,7 @@ def test_a_signal(word: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("word", "message"),
-    [("KILL", "no program can answer KILL"), ("BOO", "name of a signal"), (15, "not 15")],
+    [("KILL", "no program can catch KILL"), ("BOO", "name of a signal"), (15, "not 15")],
 )
 def test_no_signal(word: object, message: str) -> None:
     with pytest.raises(Amiss, match=message):

@@ -95,8 +95,8 @@ async def _take(receiving: Receiving, feed: Feed, receive: Receive) -> None:
     if not receiving.is_whole:
         raise Rejected(
             Code.BAD_REQUEST,
-            "The files were cut off in the middle of one.",
-            "Send them again: what came whole is not sent twice.",
+            "The files ended in the middle of one.",
+            "Send them again: files that arrived complete are not sent twice.",
         )
 
 
@@ -112,8 +112,8 @@ async def _next(receive: Receive) -> tuple[bytes, bool]:
     except TimeoutError:
         raise Rejected(
             Code.BAD_REQUEST,
-            f"Nothing of the files came for {PATIENCE_S:.0f} s.",
-            "Send them again: what came whole is not sent twice.",
+            f"Nothing arrived for {PATIENCE_S:.0f} s.",
+            "Send them again: files that arrived complete are not sent twice.",
         ) from None
     if message["type"] != "http.request":
         raise Gone

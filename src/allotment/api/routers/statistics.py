@@ -18,7 +18,7 @@ from allotment.service.usage_view import UsageReport
 
 router = a_router("cluster")
 
-Since = Annotated[int, Query(ge=0, lt=1 << 62, description="The beginning of the stretch.")]
+Since = Annotated[int, Query(ge=0, lt=1 << 62, description="The beginning of the period.")]
 Until = Annotated[
     int | None, Query(ge=0, lt=1 << 62, description="Its end; now when left out or later.")
 ]
@@ -42,7 +42,7 @@ By = Annotated[
     Query(
         max_length=100,
         description="What a row is about: `tenant`, `queue`, `user`, `job`, `type`; several "
-        "parted by commas.",
+        "separated by commas.",
     ),
 ]
 

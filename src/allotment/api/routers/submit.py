@@ -124,7 +124,10 @@ def query_of(scope: Scope) -> Query:
                 raise _bad("held", "must be true or false")
             held = TRUTHS[value.lower()]
         else:
-            raise _bad(name[:60], "is no parameter of a submission; there are form and held")
+            raise _bad(
+                name[:60],
+                "is not a parameter of a submission; the parameters are form and held",
+            )
     return Query(form, held, key, is_json)
 
 

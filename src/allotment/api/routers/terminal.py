@@ -104,11 +104,11 @@ def _trouble(greeting: Greeting) -> str:
     if not greeting.argv or not greeting.argv[0]:
         return "There is no command."
     if any("\0" in word for word in words):
-        return "A word has a NUL in it."
+        return "An argument has a NUL character in it."
     if not all(VARIABLE.fullmatch(name) for name in greeting.env):
-        return "That is no name of a variable."
+        return "That is not the name of a variable."
     if not _is_size(greeting.rows, greeting.cols):
-        return "That is no size of a terminal."
+        return "That is not the size of a terminal."
     return ""
 
 

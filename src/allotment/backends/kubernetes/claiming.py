@@ -64,8 +64,8 @@ class Claiming:
         meta, client = claim.metadata, self._client.within(record.namespace)
         if (meta.labels or {}).get(LAUNCH) != record.token:
             raise BackendError(
-                f"ResourceClaim {record.name} in namespace {client.namespace} is not "
-                "ours: who else may make claims there?"
+                f"ResourceClaim {record.name} in namespace {client.namespace} was "
+                "not made by this service: check who else may make claims there"
             )
         owners = [owner.uid for owner in meta.owner_references or ()]
         if owners == [record.uid]:
@@ -107,7 +107,7 @@ def chosen_for(task: TaskLaunch, cluster: Cluster, nodes: NodesByName) -> tuple[
     if not task.binding.devices:
         return ()
     if not cluster.devices.listed.is_set():
-        raise EngineAway("Kubernetes has not told yet which devices have names")
+        raise EngineAway("Kubernetes has not listed yet which devices have names")
     if not cluster.devices.are_there:
         return ()
     node = nodes.find(task.binding.node)

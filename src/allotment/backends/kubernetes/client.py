@@ -401,7 +401,7 @@ class Client:
         try:
             return msgspec.json.decode(said, type=Page)
         except msgspec.DecodeError as error:
-            raise BackendError(f"what GET {path} says is no list: {error}") from error
+            raise BackendError(f"what GET {path} says is not a list: {error}") from error
 
     @contextlib.asynccontextmanager
     async def watch(

@@ -114,13 +114,13 @@ class Cluster:
             async with asyncio.timeout(LISTED_S):
                 await self.wide.listed.wait()
         except TimeoutError:
-            raise EngineAway("Kubernetes has not told its pods yet") from None
+            raise EngineAway("Kubernetes has not listed its pods yet") from None
 
     def need_nodes(self) -> None:
         """Raise EngineAway while it is not known which nodes there are."""
         if not self.nodes_known:
             why = self.node_watch.refused or "its nodes have not been listed yet"
-            raise EngineAway(f"Kubernetes does not tell its nodes: {why}")
+            raise EngineAway(f"Kubernetes does not list its nodes: {why}")
 
     def need_pods(self, namespace: str) -> None:
         """Raise EngineAway where nothing would be heard of pods in a namespace, '' for that of

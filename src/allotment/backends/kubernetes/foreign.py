@@ -225,7 +225,8 @@ def _gang(pod: Pod, words: Words) -> tuple[str, int, str, bool]:
         if not name:
             raise Flaw(
                 "GangUnnamed",
-                f"it has {SIZE} and no {GANG}, and nothing made it whose name would do",
+                f"it has {SIZE} and no {GANG}, and no controller whose name could be its "
+                "gang's",
             )
         return name, _count(words, SIZE), "", False
     if KUEUE_GROUP in words:
@@ -416,7 +417,7 @@ def _short(words: Words, key: str) -> str:
 def _checked(word: str, key: str) -> str:
     """Return a word that is no longer than a name. Raises Flaw."""
     if len(word) > LONGEST_WORD or not word.isprintable():
-        raise Flaw("BadName", f"what it says for {key} is no name")
+        raise Flaw("BadName", f"its {key} cannot be a name")
     return word
 
 
@@ -426,7 +427,7 @@ def _object_name(words: Words, key: str) -> str:
     if not name or not all(
         each.isascii() and (each.isalnum() or each in "-.") for each in name
     ):
-        raise Flaw("BadName", f"what it says for {key} is no name of an object")
+        raise Flaw("BadName", f"its {key} cannot be the name of an object")
     return name
 
 
@@ -434,9 +435,7 @@ def _count(words: Words, key: str) -> int:
     """Return how many pods a gang has. Raises Flaw."""
     found = _number(words, key, 10**9)
     if not found:
-        raise Flaw(
-            "GangSize", f"it does not say of how many pods its gang is: {key}, 1 or more"
-        )
+        raise Flaw("GangSize", f"it does not say how many pods its gang has: {key}, 1 or more")
     return found
 
 
@@ -446,7 +445,5 @@ def _number(words: Words, key: str, most: int) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdecimal()) or len(text) > 10 or int(text) > most:
-        raise Flaw(
-            "BadNumber", f"{key} is {text[:40]!r}, and a number up to {most:,} is wanted"
-        )
+        raise Flaw("BadNumber", f"{key} is {text[:40]!r}, and must be a number up to {most:,}")
     return int(text)

@@ -222,11 +222,9 @@ class Gangs:
     def _size_of(self, claim: Claim) -> Size:
         if not claim.source:
             return claim.size
-        size = self._sizes.get(
-            claim.source, "what says how many pods its gang has is looked for"
-        )
+        size = self._sizes.get(claim.source, "the size of its gang is being looked up")
         if isinstance(size, int) and size > MOST_PODS:
-            return f"its gang is of {size:,} pods, and {MOST_PODS:,} are the most"
+            return f"its gang has {size:,} pods, and {MOST_PODS:,} are the most"
         return size
 
     @staticmethod

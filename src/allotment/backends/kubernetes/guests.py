@@ -252,7 +252,7 @@ class Guests:
         if guest.is_bound or guest.is_stopped:
             return
         if not self._cluster.nodes_known:
-            raise EngineAway("Kubernetes does not tell its nodes")
+            raise EngineAway("Kubernetes does not list its nodes")
         client, name = self._at(guest)
         if guest.node not in self._cluster.nodes:
             self._end(guest, Exit(platform_error=f"Kubernetes has no node {guest.node}"))

@@ -358,7 +358,7 @@ class Keeping:
         for watch, what in ((self.slices, "devices"), (self.claims, "claims")):
             if not watch.listed.is_set() or watch.refused:
                 why = watch.refused or "they have not been listed yet"
-                raise EngineAway(f"Kubernetes does not tell its {what}: {why}")
+                raise EngineAway(f"Kubernetes does not list its {what}: {why}")
 
 
 async def looked_at(client: Client) -> Inventory:

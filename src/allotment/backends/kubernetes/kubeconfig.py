@@ -77,7 +77,7 @@ def access_of(file: str, context: str = "") -> Access:
         why = (error.strerror or "cannot be read").lower()
         raise BackendError(f"kubeconfig {file}: {why}") from error
     except YAMLError as error:
-        raise BackendError(f"kubeconfig {file} is no YAML: {error}") from error
+        raise BackendError(f"kubeconfig {file} is not valid YAML: {error}") from error
     try:
         return _access(tree, context, Path(file).parent)
     except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
@@ -88,7 +88,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"{error.args[0]} is missing"
     if isinstance(error, (TypeError, AttributeError)):
-        return "it is no kubeconfig: something other is there where a map or a list belongs"
+        return "it is not a kubeconfig: it has something else where a map or a list belongs"
     return str(error)
 
 
@@ -126,7 +126,7 @@ def _data(entry: Any, name: str, folder: Path) -> bytes:
         try:
             return base64.b64decode(inline, validate=False)
         except binascii.Error as error:
-            raise ValueError(f"{name}-data is no base64") from error
+            raise ValueError(f"{name}-data is not valid base64") from error
     path = entry.get(name)
     return (folder / path).read_bytes() if path else b""
 
@@ -146,7 +146,7 @@ def _own_account() -> Access:
     port = os.environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host or not (ACCOUNT / "token").exists():
         raise BackendError(
-            "this is no pod with a service account: name a kubeconfig, or run in such a pod"
+            "this is not a pod with a service account: name a kubeconfig, or run in such a pod"
         )
     namespace = ACCOUNT / "namespace"
     return Access(
@@ -228,7 +228,7 @@ class Credentials:
         try:
             told = msgspec.json.decode(said, type=_Told).status
         except msgspec.DecodeError as error:
-            raise BackendError(f"{plugin.command} said no credential: {error}") from error
+            raise BackendError(f"{plugin.command} printed no credential: {error}") from error
         self._token = told.token
         if told.certificate:
             self._pair = (told.certificate.encode(), told.key.encode())

@@ -247,8 +247,8 @@ class Launching:
             pod = await self._made_by_steps(task.key, record, document, is_first=at_once)
         if (pod.metadata.labels or {}).get(LAUNCH) != record.token:
             raise BackendError(
-                f"pod {record.name} in namespace {pod.metadata.namespace} is not ours: who "
-                "else may make pods there?"
+                f"pod {record.name} in namespace {pod.metadata.namespace} was not "
+                "made by this service: check who else may make pods there"
             )
         record = msgspec.structs.replace(record, uid=pod.metadata.uid)
         if pod.spec.node_name == record.node:

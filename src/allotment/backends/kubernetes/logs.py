@@ -88,7 +88,7 @@ class Follower:
                     return
                 left -= self.is_over and error.status < 500
             except (BackendError, OSError) as error:
-                log.info("a log is taken up again", pod=self._name, why=str(error))
+                log.info("a log is followed again", pod=self._name, why=str(error))
             await asyncio.sleep(PAUSE_S)
 
     async def _follow(self) -> bool:

@@ -24,7 +24,7 @@ from allotment.service.ports import Report
 
 log = structlog.get_logger("allot.kubernetes")
 
-MIXED = "its mode was changed, and tasks have some of them in the way that was before"
+MIXED = "its mode was changed, and tasks still have some of them in the old mode"
 At = tuple[NodeId, str]
 """Id and name of a node: the id of one that left is given again."""
 

@@ -276,7 +276,7 @@ class Finder:
             try:
                 found = await self._client.within(namespace).pod(name)
             except BackendError as error:
-                log.warning("a pod is weighed later", pod=pod.name, why=str(error))
+                log.warning("a pod is considered later", pod=pod.name, why=str(error))
                 # Who rules a namespace may take our rights there away: others do not wait.
                 silent.add(namespace)
                 if isinstance(error, Denied):

@@ -23,7 +23,7 @@ BEAT = "beat"
 """The only file of a beat: a number of its own, and a line with the nodes that are silent."""
 GO = "allotment.io/go"
 """An annotation: the gang of a pod may begin."""
-UNHEARD = "allotment: nothing was heard of the service for so long that the task ended itself"
+UNHEARD = "allotment: nothing was heard from the service for so long that the task ended itself"
 UNGUARDED = "allotment: the task has so many processes that its guard could not continue"
 KEPT = "allotment: it failed with {} and is kept as it is, for {} s [{}]"
 

@@ -39,7 +39,7 @@ NOT_MADE = frozenset(
 
 IMAGE_MISSING = Diagnosis(
     "image_missing",
-    "Its image cannot be had.",
+    "Its image cannot be pulled.",
     Owner.USER,
     RetryClass.NEVER,
     "Check the name of the image, and that the cluster may pull it (imagePullSecrets of the "
@@ -116,7 +116,8 @@ def _says(pod: Pod, told: Told, words: str) -> bool:
 
 
 UNHEARD_WHY = (
-    "it heard nothing of the service for its `fence_after`, and ended itself: its node was cut "
+    "it heard nothing from the service for its `fence_after`, and ended itself: its node was "
+    "cut "
     "off, or the service was away"
 )
 
@@ -131,7 +132,7 @@ def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
     if ended is None and told.is_stopped:
         return Exit(signal=SIGTERM)
     if ended is None:
-        why = pod.status.message or pod.status.reason or "no word of how"
+        why = pod.status.message or pod.status.reason or "no reason given"
         return Exit(lost=True, platform_error=f"Kubernetes ended its pod: {why}")
     if ended.reason == "OOMKilled":
         return Exit(signal=9, oom=True)
@@ -196,7 +197,7 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
     waiting = _state(pod).waiting
     if waiting is None:
         return (
-            (f"its node did not begin it in {waited_s:.0f} s", None)
+            (f"its node did not start it in {waited_s:.0f} s", None)
             if waited_s >= UNTOUCHED_S
             else ("", None)
         )

@@ -453,7 +453,9 @@ class LocalBackend:
     def images(self) -> Images:
         """Return where images are; Raises Rejected where none can be run."""
         if self._images is None or self._no_images:
-            why = self._no_images or "Images need a service that is root's; this one is not."
+            why = (
+                self._no_images or "Images need a service that runs as root; this one does not."
+            )
             raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
         return self._images
 

@@ -104,7 +104,7 @@ def parts_of(devices: Sequence[Device], mps: Mps | None) -> Parts:
         kinds = ", ".join(sorted({device.type for device in divided}))
         words = f"MIG divides the devices: each part ({kinds}) is never shared, as a device"
         return Parts(True, f"{words}; less than one of these is counted, not enforced")
-    some = f"MIG divides some, into {len(divided)} that are had alone; " if divided else ""
+    some = f"MIG divides some, into {len(divided)} that are never shared; " if divided else ""
     words = f"{some}a part of a GPU (gpu: 0.5) is counted, not enforced"
     if mps is not None:
         words += (

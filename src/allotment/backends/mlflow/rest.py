@@ -204,7 +204,7 @@ class MlflowRest:
             why = (error.strerror or str(error) or type(error).__name__).lower()
             raise TrackerAway(why) from error
         except (http.client.HTTPException, ValueError) as error:
-            raise TrackerAway(f"what it answers is no HTTP: {error!r:.100}") from error
+            raise TrackerAway(f"its answer is not HTTP: {error!r:.100}") from error
 
 
 def _answered(address: str, method: str, path: str, body: bytes) -> bytes:
@@ -307,7 +307,7 @@ def _run(said: _RunSaid, address: str) -> Run | None:
 
 
 def _metric(said: _MetricSaid) -> Metric | None:
-    """Return a metric that can be shown; None where its value is no finite number."""
+    """Return a metric that can be shown; None where its value is not a finite number."""
     value = said.value
     if not isinstance(value, float) or not math.isfinite(value):
         return None

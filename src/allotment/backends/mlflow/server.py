@@ -68,7 +68,7 @@ class MlflowServer:
             self.end()
             if now - self._began > _STEADY_S:
                 self._pause_s = FIRST_PAUSE_S
-            self._put_off(self._last_words() or "it ended without a word", now)
+            self._put_off(self._last_words() or "it ended without a message", now)
         elif now >= self._next:
             self._start(wanted, now)
 

@@ -22,7 +22,7 @@ MOST_BYTES = 64 * 1024
 """Of one report."""
 MOST = 2**53
 """Of a number: the event log holds a thousand of them added up."""
-IMPOSSIBLE = Exit(platform_error="its runner said of its end what cannot be")
+IMPOSSIBLE = Exit(platform_error="its runner reported an end that cannot be")
 
 
 async def observe(link: Link, keys: Collection[TaskKey]) -> list[TaskReport]:

@@ -422,7 +422,7 @@ class PilotBackend:
         wanted = {hold.job_name for hold in self._holds.values()}
         for name, row in self._rows.items():
             if name not in wanted and row.is_there:
-                log.warning("a pilot that nobody waits for is cancelled", job=row.id, name=name)
+                log.warning("a pilot that is not needed is cancelled", job=row.id, name=name)
                 await client.cancel(row.id)
                 self._asked = -1e9
 

@@ -233,7 +233,7 @@ def check(file: FileBelow) -> None:
     path, parts = file.path, file.path.split("/")
     is_odd = "\0" in path or "\ufffd" in path or {"", ".", ".."} & {*parts}
     if len(parts) > DEEPEST or len(path) > 3000 or is_odd or file.size < 0:
-        raise NotKept(f"{path[:200]!r} is no path that can be kept")
+        raise NotKept(f"{path[:200]!r} is not a path that can be kept")
 
 
 async def _fetch_all(

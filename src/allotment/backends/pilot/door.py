@@ -102,7 +102,7 @@ class Door:
             except OSError as error:
                 if not port:
                     raise BackendError(
-                        f"runners cannot dial {host}: {error.strerror}"
+                        f"the service cannot listen on {host} for runners: {error.strerror}"
                     ) from error
         assert self._server is not None
         self.address = f"{host} {self._server.sockets[0].getsockname()[1]}"
@@ -155,7 +155,7 @@ class Door:
         try:
             self._admit(hello)
         except NotAdmitted as refusal:
-            log.warning("a runner is not let in", node=hello.node, why=str(refusal))
+            log.warning("a runner is refused", node=hello.node, why=str(refusal))
             writer.write(framed(Refused(str(refusal))))
             await writer.drain()
             return None

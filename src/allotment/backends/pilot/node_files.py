@@ -123,7 +123,7 @@ def put(op: PutFile) -> None:
             file = os.open(name, _FILE | fresh, 0o600, dir_fd=fd)
             open_ones.callback(os.close, file)
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise FileExistsError(errno.EEXIST, "is no regular file", name)
+                raise FileExistsError(errno.EEXIST, "is not a regular file", name)
             left = memoryview(op.data)
             while left:
                 at = op.offset + len(op.data) - len(left)
@@ -133,7 +133,7 @@ def put(op: PutFile) -> None:
                 os.utime(file, ns=(at_ns, at_ns))
     except OSError as error:
         raise BackendError(
-            f"the checkpoint cannot be laid on the node: {op.file.path}: {error.strerror}"
+            f"the checkpoint cannot be copied to the node: {op.file.path}: {error.strerror}"
         ) from error
 
 

@@ -169,7 +169,7 @@ class NodeImages:
 
     def _asking(self) -> Images:
         if self._images is None:
-            why = "Images need a service that is root's; this one is not."
+            why = "Images need a service that runs as root; this one does not."
             raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
         return self._images
 

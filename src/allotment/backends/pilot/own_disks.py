@@ -226,7 +226,7 @@ class NodeDisks:
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"The files are on the disk of node {node}, which is not held now.",
-                "They can be had again when it is: while any job runs there.",
+                "They can be read again when any job runs there.",
             )
         try:
             return await link.call(op, kind)

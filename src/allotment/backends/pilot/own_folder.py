@@ -31,7 +31,8 @@ def main() -> NoReturn:
     os.close(log)
     if (other := owner_of(fd, node)) != node:
         sys.exit(
-            f"allotment: {folder} is the folder of node {other} too, so it is no disk of this "
+            f"allotment: {folder} is the folder of node {other} too, so it is not on a disk "
+            "of this "
             "node's own: take `folder` out of the engine, or name another"
         )
     os.execv(fence[0], fence)

@@ -827,7 +827,7 @@ class SlurmBackend:
                 file.write(text)
             os.rename(part, name, src_dir_fd=at, dst_dir_fd=at)
         except OSError as error:
-            log.warning("a task cannot be told something", task=str(key), why=str(error))
+            log.warning("an order cannot be given to a task", task=str(key), why=str(error))
         finally:
             os.close(at)
 

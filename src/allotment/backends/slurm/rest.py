@@ -273,7 +273,7 @@ class Rest:
     ) -> bytes:
         answer = await self._send(method, what, body, more, once=once, of=of)
         if answer.status == 404 and of != "slurm":
-            raise BackendError("slurmrestd tells nothing of Slurm's accounts")
+            raise BackendError("slurmrestd does not show Slurm's accounts")
         flaws = flaws_in(answer.body)
         if answer.status == 404 and not flaws:
             self._version = 0  # It is another slurmrestd now.

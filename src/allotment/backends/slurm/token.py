@@ -126,7 +126,7 @@ class SlurmLogin:
                 self._token, self._state = token_of(path.read_text()), state
                 self._is_stale = False
         except (OSError, UnicodeDecodeError) as error:
-            why = (getattr(error, "strerror", "") or "is no text").lower()
+            why = (getattr(error, "strerror", "") or "is not text").lower()
             raise EngineAway(f"the token file {path}: {why}") from None
         if not self._token.text:
             raise EngineAway(f"the token file {path} is empty: put a token of Slurm there")

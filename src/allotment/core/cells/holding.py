@@ -15,7 +15,7 @@ from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE
 
 NO_JOB = JobId(0)
-"""For work that is no job."""
+"""For work that is not a job."""
 
 _Order = tuple[JobId, int]
 """Where a node stands among those with as much room: by its oldest job, then by number."""

@@ -315,7 +315,8 @@ class Code:
             raise Rejected(
                 Why.UNAVAILABLE,
                 f"The code cannot be kept: {(error.strerror or str(error)).lower()}.",
-                "This is the platform's matter: tell its administrator. Nothing half stays.",
+                "This is a problem of the platform: tell its administrator. No partial file "
+                "stays.",
             ) from error
 
 

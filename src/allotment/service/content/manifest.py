@@ -64,7 +64,7 @@ def read(data: bytes) -> Manifest:
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadManifest(f"it is no list of files: {str(error)[:200]}") from error
+        raise BadManifest(f"it is not a list of files: {str(error)[:200]}") from error
     _check(manifest.files)
     return manifest
 
@@ -153,9 +153,9 @@ def _check_path(path: str) -> None:
         )
     for part in parts:
         if part in {"", ".", ".."} or len(part.encode(errors="replace")) > _LONGEST_NAME:
-            raise BadManifest(f"{_shown(path)} is no path of a file below a folder")
+            raise BadManifest(f"{_shown(path)} is not the path of a file below a folder")
     if "\0" in path or any("\ud800" <= letter <= "\udfff" for letter in path):
-        raise BadManifest(f"{_shown(path)} is no name in UTF-8")
+        raise BadManifest(f"{_shown(path)} is not a name in UTF-8")
 
 
 def check_link(path: str, target: str) -> None:

@@ -76,7 +76,7 @@ _PIECE: Final = 256 << 10
 """Bytes read at a time: of more at once the kernel takes longer to write each."""
 T = TypeVar("T")
 
-AGAIN: Final = "Put it again: what came whole is not sent twice."
+AGAIN: Final = "Put it again: files that arrived complete are not sent twice."
 
 
 class Datasets:
@@ -181,7 +181,7 @@ class Datasets:
                 is_folder = stat.S_ISDIR(os.fstat(fd).st_mode)
             finally:
                 os.close(fd)
-            return "" if is_folder else "is no folder"
+            return "" if is_folder else "is not a folder"
 
         state_dir = str(self.store.root.parent.resolve())
         is_ours = path.startswith(f"{state_dir}/") or f"{state_dir}/".startswith(f"{path}/")
@@ -418,7 +418,8 @@ class Datasets:
             raise Rejected(
                 Code.UNAVAILABLE,
                 "The disk that keeps the data is nearly full, and the service needs the rest.",
-                "This is the platform's matter: tell its administrator. What came whole stays.",
+                "This is a problem of the platform: tell its administrator. What came whole "
+                "stays.",
             )
 
     async def take(
@@ -577,7 +578,7 @@ class Datasets:
             raise Rejected(
                 Code.DATA_MISSING,
                 f"Files of {dataset.full}@{version.number} are not in the store: they were "
-                "removed, or the books are those of a backup.",
+                "removed, or the records are those of a backup.",
                 again,
             ) from None
 
@@ -685,7 +686,7 @@ def _not_kept(error: OSError) -> Rejected:
     return Rejected(
         Code.UNAVAILABLE,
         f"The data cannot be kept: {(error.strerror or str(error)).lower()}.",
-        "This is the platform's matter: tell its administrator. Nothing half stays.",
+        "This is a problem of the platform: tell its administrator. No partial file stays.",
     )
 
 

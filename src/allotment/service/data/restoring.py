@@ -79,7 +79,7 @@ class Restoring:
             if not await self._threads.run(job.owner.user, work, PATIENCE_S):
                 return ()
         except FileNotFoundError:
-            return ()  # The version goes just now, or the books are those of a backup.
+            return ()  # The version goes just now, or the records are those of a backup.
         except (OSError, TimeoutError) as error:
             why = getattr(error, "strerror", "") or "its file system does not answer"
             raise BackendError(

@@ -217,7 +217,9 @@ class Saving:
     ) -> int:
         done = await self._datasets.put(name, data, job.owner, of)
         if done.version is None:
-            raise Rejected(Code.CONFLICT, "Files of the dataset went while they were saved.")
+            raise Rejected(
+                Code.CONFLICT, "Files of the dataset were removed while they were saved."
+            )
         return done.version.number
 
     async def _put_to_store(self, job: JobRecord, dataset: Dataset, account: Account) -> str:
@@ -422,7 +424,7 @@ def _check_names(names: list[str], below: str) -> None:
         )
     for name in names:
         if not name.isascii() and _is_odd(name):
-            raise Rejected(Code.BAD_REQUEST, f"The name of {name[:200]!a} is no UTF-8.")
+            raise Rejected(Code.BAD_REQUEST, f"The name of {name[:200]!a} is not UTF-8.")
     try:
         read(written(FileEntry(name, "f", 0, _NO_DIGEST) for name in names))
     except BadManifest as error:

@@ -324,6 +324,6 @@ def _check_apart(places: list[str]) -> None:
             if _meet(one, other):
                 raise Rejected(
                     Code.BAD_SPEC,
-                    f"data: {one} and {other} are in each other.",
+                    f"data: {one} and {other} overlap: one is inside the other.",
                     "Mount each dataset at a place of its own.",
                 )

@@ -179,7 +179,7 @@ class Environments:
             )
         trouble = trouble_of(asked.requirements)
         if asked.python and not is_python(asked.python):
-            trouble = f"{asked.python[:20]!r} is no version of Python, such as 3.11"
+            trouble = f"{asked.python[:20]!r} is not a version of Python, such as 3.11"
         if trouble:
             raise Rejected(
                 Code.BAD_SPEC, f"environment: {trouble}.", "Write name==version, one a line."
@@ -199,19 +199,19 @@ class Environments:
                 raise Rejected(
                     Code.UNAVAILABLE,
                     f"The package index cannot be reached: {error}",
-                    "This is the platform's matter. Try again.",
+                    "This is a problem of the platform. Try again.",
                 ) from error
             raise Rejected(
                 Code.BAD_SPEC,
                 f"environment: {error}",
-                "Those are the resolver's words: change the requirements or `python`. Only "
+                "That is the resolver's message: change the requirements or `python`. Only "
                 "wheels are taken.",
             ) from error
         except TimeoutError:
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"The package index did not answer in {RESOLVING_S:.0f} s.",
-                "This is the platform's matter. Try again.",
+                "This is a problem of the platform. Try again.",
             ) from None
         if sum(map(_size, self._believed.values())) > _MOST_BELIEVED:
             self._believed.clear()
@@ -380,7 +380,7 @@ class Environments:
         except (Failed, OSError) as error:
             raise BackendError(f"the environment cannot be built: {error}") from error
         except asyncio.CancelledError:
-            raise BackendError("the build of the environment was broken off") from None
+            raise BackendError("the build of the environment was interrupted") from None
 
     def _over(self, key: str, work: "asyncio.Task[None]") -> None:
         self._building.pop(key, None)

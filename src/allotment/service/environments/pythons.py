@@ -95,7 +95,9 @@ def install(
     Raises Failed and TimeoutError.
     """
     if not source:
-        raise Failed(f"Python {build.version} is fetched no more: `pythons` is not configured")
+        raise Failed(
+            f"Python {build.version} is not fetched any more: `pythons` is not configured"
+        )
     entries = {build.name: msgspec.Raw(build.entry.encode())} if build.entry else {}
     if not entries:
         now = [each.url or "" for each in _offered(uv, source, build.name, {}, folder)]
@@ -169,4 +171,4 @@ def _listed(source: str) -> dict[str, msgspec.Raw]:
             )
         return msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise Failed(f"{source} is no list of Pythons: {error}") from error
+        raise Failed(f"{source} is not a list of Pythons: {error}") from error

@@ -51,7 +51,7 @@ def trouble_of(requirements: Iterable[str]) -> str:
             )
         if len(without_hashes(line)) > _LONGEST or not _REQUIREMENT.fullmatch(line):
             return (
-                f"{line[:80]!r} is no requirement by name and version (paths and addresses "
+                f"{line[:80]!r} is not a requirement by name and version (paths and addresses "
                 "are not taken)"
             )
     return ""

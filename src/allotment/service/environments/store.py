@@ -241,7 +241,7 @@ def _freeze(top: Path) -> tuple[int, int]:
             if stat.S_ISREG(state.st_mode):
                 files, size = files + 1, size + _frozen(name, fd)
             elif not stat.S_ISLNK(state.st_mode) and not stat.S_ISDIR(state.st_mode):
-                raise Spoilt(f"{name!r} is no file that an environment may have")
+                raise Spoilt(f"{name!r} is not a file that an environment may have")
             elif os.geteuid() == 0:
                 os.chown(name, 0, 0, dir_fd=fd, follow_symlinks=False)
         os.fchmod(fd, 0o755)
@@ -257,7 +257,7 @@ def _frozen(name: str, folder: int) -> int:
     try:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
-            raise Spoilt(f"{name!r} is no file that an environment may have")
+            raise Spoilt(f"{name!r} is not a file that an environment may have")
         if os.geteuid() == 0:
             os.fchown(fd, 0, 0)
         os.fchmod(fd, 0o555 if state.st_mode & 0o100 else 0o444)

@@ -242,4 +242,4 @@ def own(path: Path) -> None:
 def shortened(said: str) -> str:
     """Return what uv said as one line, shortened."""
     words = " ".join(said.replace("×", "").replace("╰─▶", "").replace("│", "").split())
-    return words.removeprefix("error: ")[:_MOST_WORDS] or "uv ended without a word"
+    return words.removeprefix("error: ")[:_MOST_WORDS] or "uv ended without a message"

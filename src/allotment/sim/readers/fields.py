@@ -55,7 +55,7 @@ def checked_span(length_ms: int, column: str) -> int:
     if length_ms < 0:
         raise Unreadable(f"{column} is negative")
     if length_ms:
-        raise Unreadable(f"{column} is beyond all measure")
+        raise Unreadable(f"{column} is too large")
     return 1
 
 
@@ -67,7 +67,7 @@ def point_ms(text: str, column: str, unit_ms: int = SECOND) -> int:
         raise _unreadable(text, column) from None
     if -FARTHEST_MS < at < FARTHEST_MS:
         return at
-    raise Unreadable(f"{column} is beyond all measure")
+    raise Unreadable(f"{column} is too large")
 
 
 def amount(text: str, column: str, unit: int = 1) -> int:
@@ -78,7 +78,7 @@ def amount(text: str, column: str, unit: int = 1) -> int:
     if value < 0:
         raise Unreadable(f"{column} is negative")
     if value * unit > FARTHEST_MS:
-        raise Unreadable(f"{column} is beyond all measure")
+        raise Unreadable(f"{column} is too large")
     return round(value * unit)
 
 

@@ -74,7 +74,7 @@ def _read(text: Text, options: Options) -> Iterable[Row]:
 def _ending(text: str) -> Ending:
     word = text.strip().lower()
     if word not in ENDINGS:
-        raise Unreadable(f"{text[:40]!r} is no ending: {', '.join(Ending)}")
+        raise Unreadable(f"{text[:40]!r} is not an ending: {', '.join(Ending)}")
     return ENDINGS[word]
 
 

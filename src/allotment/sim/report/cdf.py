@@ -141,11 +141,11 @@ def _finding(views: Sequence[View], column: Column, verb: str) -> str:
     gaps = [max(at) - min(at) for at in zip(*curves, strict=True)]
     place = gaps.index(max(gaps))
     if gaps[place] < 0.01:
-        return "Nowhere are the policies more than one job in a hundred apart."
+        return "The policies are nowhere more than one job in a hundred apart."
     best = max(range(len(drawn)), key=lambda n: curves[n][place])
     worst = min(range(len(drawn)), key=lambda n: curves[n][place])
     limit = duration(x.value(place / POINTS))
     return (
         f"Under {drawn[best].name} {percent(curves[best][place])} of the jobs {verb} {limit}, "
-        f"under {drawn[worst].name} {percent(curves[worst][place])}: nowhere is the gap wider."
+        f"under {drawn[worst].name} {percent(curves[worst][place])}: this is the widest gap."
     )

@@ -101,7 +101,7 @@ def _how(view: View, drawn: Sequence[JobSpans], pause_ms: int) -> str:
         said += "All jobs are drawn."
     else:
         said += (
-            f"Drawn are {len(drawn)} of {counted(len(view.run.jobs), 'job')}: those that ask "
+            f"{len(drawn)} of {counted(len(view.run.jobs), 'job')} are drawn: those that ask "
             "for the most device-time (devices × run time)."
         )
     if pause_ms:
@@ -178,7 +178,9 @@ def part_running(drawn: Sequence[JobSpans]) -> str:
     stay = sum(job.end_ms - job.submit_ms for job in ended)
     if not stay:
         return "None of these jobs ended."
-    return f"{percent(sum(job.ran_ms for job in ended) / stay)} of their stay these jobs run."
+    return (
+        f"These jobs run for {percent(sum(job.ran_ms for job in ended) / stay)} of their stay."
+    )
 
 
 def _finding(views: Sequence[View], drawn: Sequence[Sequence[JobSpans]]) -> str:
@@ -191,10 +193,8 @@ def _finding(views: Sequence[View], drawn: Sequence[Sequence[JobSpans]]) -> str:
             parts.append(f"{part} under {view.name}" if len(views) > 1 else part)
     if not parts:
         return "None of these jobs ended."
-    which = "the largest jobs" if len(drawn[0]) < len(views[0].run.jobs) else "the jobs"
-    return (
-        f"Of the time from submission to end {which} run {listed(parts)}; the rest they wait."
-    )
+    which = "The largest jobs" if len(drawn[0]) < len(views[0].run.jobs) else "The jobs"
+    return f"{which} run for {listed(parts)} of their stay; the rest of the time they wait."
 
 
 def _table(views: Sequence[View], drawn: Sequence[Sequence[JobSpans]]) -> FigureTable:

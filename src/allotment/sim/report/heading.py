@@ -133,7 +133,7 @@ def _warnings(views: Sequence[View]) -> str:
     if not said:
         return ""
     items = "".join(f"<li>{safe(words)}</li>" for words in said)
-    return f'<div class="warn"><p><strong>Mind this</strong></p><ul>{items}</ul></div>'
+    return f'<div class="warn"><p><strong>Note</strong></p><ul>{items}</ul></div>'
 
 
 def _told(views: Sequence[View]) -> str:

@@ -78,9 +78,9 @@ NOTES = (
     ),
     (
         "worst ρ",
-        "of the job worst off: its completion time, divided by what it would have been had "
-        "the cluster been shared out evenly among all that asked for it. 1 is fair, 2 is "
-        "twice as long.",
+        "of the job worst off: its completion time, divided by what it would have been if "
+        "the cluster had been divided evenly among all jobs that asked for it. 1 is fair, "
+        "2 is twice as long.",
     ),
 )
 """What each figure means, for who reads them the first time."""

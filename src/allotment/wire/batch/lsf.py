@@ -120,7 +120,7 @@ def _size(value: str, unit: str) -> int:
         raise not_a("an amount of memory", value, "write it like 16GB")
     amount = int(float(found[1]) * UNITS[(found[2] or unit).upper()])
     if not 0 < amount <= MOST_BYTES:
-        raise Amiss(f"{value} is no amount that a machine has", "write it like 16GB")
+        raise Amiss(f"{value} is 0, or more than any machine has", "write it like 16GB")
     return amount
 
 
@@ -403,11 +403,11 @@ OPTIONS: tuple[Option, ...] = (
     *(no(name, "limits how long it waits; use --set max_queue_time=…") for name in (
         "ptl", "eptl",
     )),
-    *(no(name, "is not done here") for name in (
+    *(no(name, "is not supported here") for name in (
         "Lp", "data", "datagrp", "clusters", "outdir", "pack", "jsdl", "jsdl_strict", "json",
         "yaml", "jobaff", "rnc",
     )),
-    no("datachk", "is not done here", takes=NOTHING),
+    no("datachk", "is not supported here", takes=NOTHING),
     no("Zs", "spools the script, as is always done", takes=NOTHING),
     no("h", "belongs on the command line, not in a script", takes=NOTHING),
     no("V", "belongs on the command line, not in a script", takes=NOTHING),

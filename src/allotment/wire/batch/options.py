@@ -140,7 +140,7 @@ class OptionTable:
         return Problem("there is no such option", plain_word(written), line, hint)
 
     def no_option(self, word: Word) -> Problem:
-        message = f"{shown(word.text)} is no option"
+        message = f"{shown(word.text)} is not an option"
         return Problem(
             message, line=word.line, hint="an option begins with -; was a blank meant?"
         )

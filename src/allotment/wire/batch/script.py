@@ -27,7 +27,7 @@ OTHERS = re.compile(r"#(SBATCH|BSUB|PBS|\$|COBALT|OAR|PJM|LSF)(?=\s)")
 """Directives of other systems; `#$` is Grid Engine's."""
 
 DOS = "ends its lines as DOS does (\\r\\n), and its interpreter would not be found"
-NO_SCRIPT = "is no script: the first line must be #! and the path of an interpreter"
+NO_SCRIPT = "is not a script: the first line must be #! and the path of an interpreter"
 
 
 def directives(text: str, marks: tuple[str, ...], *, anywhere: bool = False) -> Directives:

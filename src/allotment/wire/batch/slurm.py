@@ -87,7 +87,7 @@ def _partition(draft: Draft, value: str) -> str | None:
 def _qos(draft: Draft, value: str) -> str | None:
     draft.variables["SLURM_JOB_QOS"] = read_line(value)
     if value not in PRIORITIES:
-        return f"is no priority here ({', '.join(PRIORITIES)}): the job has priority normal"
+        return f"is not a priority here ({', '.join(PRIORITIES)}): the job has priority normal"
     draft.priority = PRIORITIES[value]
     return None
 
@@ -98,7 +98,7 @@ def _nice(draft: Draft, value: str) -> str | None:
     if read_count(value or "100", 0, 2**31) == 0:
         return None
     draft.priority = PRIORITIES["low"]
-    return "becomes priority low: other amounts than that there are not"
+    return "becomes priority low: there are no finer amounts"
 
 
 GPU_FEATURE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\|[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -186,7 +186,9 @@ def _gres(draft: Draft, value: str) -> None:
     parts = value.split(",")
     for part in parts:
         if not part.startswith(("gpu", "gres:gpu", "gres/gpu")):
-            raise Amiss(f"`{part[:40]}` is no GPU, and nodes have nothing else here", ONE_TYPE)
+            raise Amiss(
+                f"`{part[:40]}` is not a GPU, and nodes have nothing else here", ONE_TYPE
+            )
     if len(parts) > 1:
         raise Amiss("asks for GPUs of several types at once", ONE_TYPE)
     found = GRES.fullmatch(value)
@@ -480,7 +482,9 @@ def _of_environment(by: Submitter, told: Told) -> Iterable[Word]:
             continue
         option = TABLE.by_name.get(name)
         if option is None:
-            message = f"{variable} in your environment is no option of sbatch, and is not read"
+            message = (
+                f"{variable} in your environment is not an option of sbatch, and is not read"
+            )
             told.warnings.append(Problem(message))
         elif option.takes is Takes.NOTHING:
             if value.lower() in ("", "yes") or (value.isdecimal() and int(value)):

@@ -24,7 +24,7 @@ SPEC: Fields = {
     "executionType": READ,
     "retryPolicy": READ,
     "taskRoles": READ,
-    "description": Unused("it says nothing of the job"),
+    "description": Unused("it says nothing about the job"),
 }
 RETRY: Fields = {
     "maxRetryCount": READ,
@@ -159,7 +159,9 @@ def _terms(spec: JobSpec) -> tuple[object, ...]:
 def _tries(value: Plain, place: Place, told: Remarks) -> int:
     most = told.map(value, place, RETRY).get("maxRetryCount")
     if type(most) is int and most < 0:
-        told.refuse((*place, "maxRetryCount"), "has it tried again without end", "write 100")
+        told.refuse(
+            (*place, "maxRetryCount"), "lets it be tried again without a limit", "write 100"
+        )
         return 0
     return told.number(most, (*place, "maxRetryCount"), 0)
 

@@ -24,9 +24,9 @@ META: Fields = {
     "name": READ,
     "generateName": READ,
     "labels": READ,
-    "namespace": Unused("the job is where its engine has it; `--set tenant=` says for whom"),
+    "namespace": Unused("the engine decides where the job is; `--set tenant=` sets its tenant"),
     "annotations": READ,
-    "creationTimestamp": Unused("it says nothing of the job"),
+    "creationTimestamp": Unused("it says nothing about the job"),
 }
 QUEUES = ("allotment.io/queue", "kueue.x-k8s.io/queue-name", "scheduling.volcano.sh/queue-name")
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -50,7 +50,7 @@ SCHEDULING: Fields = {
     "minResources": Unused("a job starts when there is room for all of it"),
     "scheduleTimeoutSeconds": READ,
     "priorityClass": Refused(
-        "is a class of the cluster", "write it as a number: --set priority=500"
+        "names a class of the cluster", "write it as a number: --set priority=500"
     ),
 }
 REPLICA: Fields = {

@@ -49,8 +49,8 @@ META: Fields = {
     "labels": Unused("they are of Jobs, and a job has its own"),
     "annotations": READ,
     "name": Unused("tasks are named by their role"),
-    "namespace": Unused("jobs are where their engine has them"),
-    "creationTimestamp": Unused("it says nothing of the job"),
+    "namespace": Unused("the engine decides where jobs are"),
+    "creationTimestamp": Unused("it says nothing about the job"),
 }
 JOB: Fields = {
     **batch_job.SPEC,
@@ -223,7 +223,7 @@ def _targets(value: Plain, place: Place, roles: Sequence[Role], told: Remarks) -
     for number, name in enumerate(named):
         if name not in names:
             told.refuse(
-                (*place, number), f"{shown(name)} is no replicated job", nearest(name, names)
+                (*place, number), f"{shown(name)} is not a replicated job", nearest(name, names)
             )
     return [role for role in roles if role.name in named or not named]
 
@@ -281,7 +281,9 @@ def _read_failure(
             )
         elif action in ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts"):
             told.refuse(
-                (*place, "action"), "has it tried again without end", "write RestartJobSet"
+                (*place, "action"),
+                "lets it be tried again without a limit",
+                "write RestartJobSet",
             )
         elif action != "RestartJobSet":
             told.refuse((*place, "action"), "must be FailJobSet, RestartJobSet or RestartJob")

@@ -39,7 +39,7 @@ def read_foreign(
     read = KINDS.get((version, kind))
     if read is None:
         known = ", ".join(f"{kind} ({version})" for version, kind in KINDS)
-        message = f"{shown(kind)} of {shown(version)} is no kind of job that is read"
+        message = f"{shown(kind)} of {shown(version)} is not a kind of job that Allotment reads"
         raise BadInput((Problem(message, "kind", tree.entries["kind"].line, known),), source)
     return read(plain, tree, source)
 

@@ -15,7 +15,9 @@ from allotment.wire.tree import Place, Plain
 Texts = dict[str, str]
 SHARED = "put its content on a disk that an administrator names under engines, `volumes`"
 ALONE = Refused("adds to the one container that a task is", "keep one container")
-TOOLS = Refused("is done by no engine here", "take it out; exit codes and limits end a task")
+TOOLS = Refused(
+    "is supported by no engine here", "take it out; exit codes and limits end a task"
+)
 OTHERS = Unused("the configuration of the cluster says who may use which nodes")
 WHO = Unused("a job runs as the user who submits it")
 ACCOUNT = Refused("gives it an account of the cluster, which jobs do not get", "take it out")
@@ -27,10 +29,10 @@ NODES = Refused(
 TEMPLATE: Fields = {"metadata": READ, "spec": READ}
 META: Fields = {
     "name": Unused("tasks are named by their job"),
-    "namespace": Unused("jobs are where their engine has them"),
+    "namespace": Unused("the engine decides where jobs are"),
     "labels": Unused("they are of the pod, and a job's own count"),
     "annotations": READ,
-    "creationTimestamp": Unused("it says nothing of the job"),
+    "creationTimestamp": Unused("it says nothing about the job"),
 }
 POD: Fields = {
     "containers": READ,
@@ -61,11 +63,13 @@ POD: Fields = {
     "serviceAccountName": ACCOUNT,
     "serviceAccount": ACCOUNT,
     "priorityClassName": Refused(
-        "is a class of the cluster", "write it as a number: --set priority=500"
+        "names a class of the cluster", "write it as a number: --set priority=500"
     ),
-    "priority": Refused("is of the cluster", "--set priority=500 sets the job's own"),
-    "runtimeClassName": Refused("is a class of the cluster", "take it out"),
-    "resourceClaims": Refused("asks for devices in a way that no engine here has"),
+    "priority": Refused(
+        "is that of a class of the cluster", "--set priority=500 sets the job's own"
+    ),
+    "runtimeClassName": Refused("names a class of the cluster", "take it out"),
+    "resourceClaims": Refused("asks for devices in a way that no engine here supports"),
     "hostIPC": Refused("opens the node's own namespace", "take it out"),
     "hostPID": Refused("opens the node's own namespace", "take it out"),
 }
@@ -98,7 +102,7 @@ CONTAINER: Fields = {
 RESOURCES: Fields = {
     "limits": READ,
     "requests": READ,
-    "claims": Refused("asks for devices in a way that no engine here has"),
+    "claims": Refused("asks for devices in a way that no engine here supports"),
 }
 VARIABLE: Fields = {"name": READ, "value": READ, "valueFrom": READ}
 VOLUME: Fields = {"name": READ, "emptyDir": READ}

@@ -18,7 +18,7 @@ META: Fields = {
     "namespace": Unused("it is for the job in its file"),
     "labels": Unused("its mlPolicy says what it is"),
     "annotations": Unused("it is for the job in its file"),
-    "creationTimestamp": Unused("it says nothing of the job"),
+    "creationTimestamp": Unused("it says nothing about the job"),
 }
 SPEC: Fields = {
     "mlPolicy": READ,

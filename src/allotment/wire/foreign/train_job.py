@@ -55,7 +55,7 @@ TRAINER: Fields = {
 }
 PATCH: Fields = {
     "manager": Unused("no other controller changes a job here"),
-    "time": Unused("it says nothing of the job"),
+    "time": Unused("it says nothing about the job"),
     "trainingRuntimeSpec": READ,
 }
 OVERRIDE: Fields = {

@@ -100,7 +100,7 @@ def test_a_job_that_still_runs_is_censored() -> None:
     log = History().submit(1).at(5).start(1).at(60).submit(2)
     trace = history_of(log.records, 0, 50).trace
     assert [(job.run_ms, job.ending) for job in trace.jobs] == [(45, Ending.CENSORED)]
-    assert trace.warnings == ("Not ended yet: 1 of 1 jobs. What they ran is a least.",)
+    assert trace.warnings == ("Not ended yet: 1 of 1 jobs. Their run times are lower bounds.",)
 
 
 def test_endings() -> None:

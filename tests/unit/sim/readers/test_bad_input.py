@@ -148,7 +148,7 @@ def test_rows_that_cannot_be_used_are_counted(write: WriteTrace):
         "asks for no GPU, and its CPU is not known": 1,
         "submit_time is not a number": 1,
         "submit_time is not a date and time": 1,
-        "submit_time is beyond all measure": 1,
+        "submit_time is too large": 1,
         "num_gpus is negative": 1,
         "num_gpus is not a number": 1,
         "num_gpus is over 1000000": 1,

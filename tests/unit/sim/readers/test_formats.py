@@ -72,7 +72,7 @@ def test_a_word_that_is_no_ending_is_told(write: WriteTrace):
     trace = read_trace(path)
     assert [job.ending for job in trace.jobs] == [Ending.SUCCEEDED, Ending.FAILED]
     assert trace.warnings == (
-        "left out: row 1: 'done' is no ending: succeeded, failed, cancelled, censored",
+        "left out: row 1: 'done' is not an ending: succeeded, failed, cancelled, censored",
     )
 
 

@@ -133,8 +133,8 @@ def test_where_no_job_completes_no_size_will_do() -> None:
     found = find(play, read_target("p90_queue_delay<=1h"), Range(1, 10_000, 1))
     assert (found.chosen, asked) == (0, [1, 2])
     assert found.why == (
-        "With 2 nodes, no job completes, so there is no p90_queue_delay. `allot sim run` tells "
-        "what becomes of them."
+        "With 2 nodes, no job completes, so there is no p90_queue_delay. `allot sim run` shows "
+        "what happens to them."
     )
     assert find(play, read_target("failed<=1"), Range(1, 10_000, 1)).chosen == 1
 
@@ -192,7 +192,7 @@ def test_nodes(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "2x8", "2x8xA100", "A100", "8x", "1+1", "99999"])
 def test_no_nodes(text: str) -> None:
-    with pytest.raises(BadSize, match="is no node"):
+    with pytest.raises(BadSize, match="is not a node"):
         check_node(text)
 
 
@@ -229,7 +229,7 @@ def test_a_target_that_run_times_alone_miss() -> None:
     jobs = a_trace([(0, 1, 2 * HOUR), (HOUR, 1, 4 * HOUR)]).jobs
     assert hopeless(jobs, read_target("avg_jct<=3h, avg_queue_delay<=0s, makespan<=5h")) == ""
     assert hopeless(jobs, read_target("avg_jct<=2h")) == (
-        "avg_jct<=2h is missed by run times alone: were no job ever to wait, it would be "
+        "avg_jct<=2h is missed by run times alone: if no job ever waited, it would be "
         "3 h 0 min."
     )
     assert "makespan<5h" in hopeless(jobs, read_target("makespan<5h"))
@@ -240,7 +240,7 @@ def test_a_target_that_run_times_alone_miss() -> None:
     censored = [msgspec.structs.replace(job, ending=Ending.CENSORED) for job in jobs]
     assert hopeless(censored, read_target("makespan<=5h")) == ""
     assert hopeless(censored, read_target("avg_jct<=9h")) == (
-        "avg_jct<=9h: even were no job to wait, no job completes, so there is no avg_jct."
+        "avg_jct<=9h: even if no job waited, no job completes, so there is no avg_jct."
     )
     above = read_target("avg_jct>=4h, makespan>=1d, throughput_jobs_per_h<=0.1")
     assert hopeless(jobs, above) == "", "fewer nodes may do it"

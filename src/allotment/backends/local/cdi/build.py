@@ -142,7 +142,7 @@ def _link(target: str, link: str) -> None:
 
 def _make_cache(ldconfig: int, folders: list[str], uid: int) -> str:
     if ldconfig < 0:
-        return "the linker's cache is not made: the machine has no ldconfig that stands alone"
+        return "the linker's cache is not made: the machine has no statically linked ldconfig"
     os.mkdir(_ASIDE, 0o700)
     os.chown(_ASIDE, uid, uid)
     try:

@@ -101,7 +101,7 @@ class Specifications:
         try:
             state = folder.stat()
             if state.st_uid != 0 or state.st_mode & _CLOSED:
-                self._tell(f"{folder} is passed over: others than root may write in it")
+                self._tell(f"{folder} is ignored: users other than root may write to it")
                 return []
             paths = sorted(folder.iterdir())[:_MOST_FILES]
         except OSError:
@@ -117,7 +117,7 @@ class Specifications:
             if stamp in self._read:
                 return stamp, self._read[stamp]
             if not stat.S_ISREG(state.st_mode) or state.st_uid != 0 or state.st_mode & _CLOSED:
-                raise BadSpec("others than root may write it")
+                raise BadSpec("users other than root may write to it")
             text = file.read(_MOST_BYTES + 1)
         if len(text) > _MOST_BYTES:
             raise BadSpec(f"it is larger than {_MOST_BYTES >> 20} MiB")
@@ -137,7 +137,9 @@ def real_path(path: str) -> str:
         below = at.parent if name == ".." else at / name
         found = below.lstat()
         if found.st_uid != 0 and not is_roots_alone(at.stat()):
-            raise PermissionError(errno.EPERM, f"others than root can have made {below}", path)
+            raise PermissionError(
+                errno.EPERM, f"users other than root may have made {below}", path
+            )
         if not stat.S_ISLNK(found.st_mode):
             at = below
             continue

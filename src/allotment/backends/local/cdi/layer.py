@@ -110,7 +110,7 @@ def _refusal(image: str, made: Made) -> Exception:
     """Return why an image has no drivers, as it is told to whose matter that is."""
     if made.why == "unfit":
         cause = f"The drivers of its GPU cannot be put into {image}: {made.trouble}."
-        return ImageTrouble(Kind.UNFIT, cause, "Look what the image has at this place.")
+        return ImageTrouble(Kind.UNFIT, cause, "See what the image has at this place.")
     if made.why == "full":
         cause = f"The disk is full while {image} gets the drivers of its GPU."
         return ImageTrouble(Kind.NO_ROOM, cause)

@@ -131,7 +131,7 @@ def _troubles(edits: ContainerEdits) -> Iterator[str]:
         if node.host_path not in ("", node.path) or not node.path.startswith("/dev/"):
             yield f"device node {node.path} is not at its path on the host, in /dev"
         if ".." in node.path.split("/"):
-            yield f"device node {node.path} leads up"
+            yield f"device node {node.path} has `..` in its path"
         if node.permissions not in ("", "rw", "rwm"):
             yield f"device node {node.path} wants permissions {node.permissions[:20]}"
     for mount in edits.mounts:
@@ -141,7 +141,7 @@ def _troubles(edits: ContainerEdits) -> Iterator[str]:
             yield f"mount {mount.container_path} lies where every task has its own"
     for variable in edits.env:
         if variable.find("=") < 1:
-            yield f"env: {variable[:80]} is no variable with a value"
+            yield f"env: {variable[:80]} is not a variable with a value"
 
 
 def _is_systems(path: str) -> bool:

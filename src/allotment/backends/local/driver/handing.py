@@ -101,7 +101,9 @@ def _to_take(folder: Path, root: int, uuid: str, files: Sequence[str]) -> Proces
     if noted is not None and not pids:
         return noted
     if len(pids) != 1:
-        raise DriverTrouble(f"{len(pids)} of its processes have the device open, and not one")
+        raise DriverTrouble(
+            f"{len(pids)} of its processes have the device open; it must be one"
+        )
     found = _measured(pids[0], uuid)
     if holders(root, files) != pids:  # When it was measured, its number was perhaps another's.
         raise DriverTrouble("its processes come and go")

@@ -32,7 +32,7 @@ def basic_of(wish: ImageWish, registry: str) -> str:
             found = json.loads(text or "{}")
         except (ValueError, RecursionError) as error:
             raise ImageTrouble(
-                Kind.DENIED, f"~/{name} is not JSON, so there is no password to be had from it."
+                Kind.DENIED, f"~/{name} is not JSON, so no password can be read from it."
             ) from error
         known = cast("dict[str, Any]", found if isinstance(found, dict) else {})
         if basic := _entry(known.get("auths"), registry):

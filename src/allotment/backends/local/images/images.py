@@ -265,7 +265,7 @@ class Images:
             if shared.fetch is not None:
                 shared.fetch.stop.set()
             raise ImageTrouble(
-                Kind.AWAY, f"{exact} did not come in {LONGEST_S / 3600:.0f} hours."
+                Kind.AWAY, f"{exact} was not fetched in {LONGEST_S / 3600:.0f} hours."
             ) from None
         finally:
             self._own.pop((shared.uid, exact.exact), None)
@@ -295,7 +295,7 @@ class Images:
             except ImageTrouble as trouble:
                 raise trouble.refusal() from trouble
             except Stopped:
-                why = "The fetch was broken off."
+                why = "The fetch was interrupted."
                 raise Rejected(Code.UNAVAILABLE, why, "Try again.") from None
 
     async def pythons_in(self, wish: ImageWish) -> list[ImagePython]:

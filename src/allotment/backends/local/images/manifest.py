@@ -81,7 +81,7 @@ def manifest_from(data: bytes, name: str) -> Manifest:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ImageTrouble(
             Kind.BROKEN,
-            f"What the registry has of {name} is no manifest that is known: {error}.",
+            f"What the registry has of {name} is not a manifest of a known kind: {error}.",
         ) from error
 
 

@@ -75,13 +75,13 @@ def _followed(url: str, registry: str, *, is_near: bool) -> str:
         host = parts.hostname or ""
     except ValueError as error:
         raise ImageTrouble(
-            Kind.BROKEN, f"{registry} leads to an address that is none."
+            Kind.BROKEN, f"{registry} redirects to an invalid address."
         ) from error
     where = f"{parts.scheme}://{host}"[:_SHOWN]
     is_here = is_loopback(host)
     if is_here and not is_near:
         raise ImageTrouble(
-            Kind.BROKEN, f"{registry} leads to {where}, which is this machine itself."
+            Kind.BROKEN, f"{registry} leads to {where}, which is the service's own machine."
         )
     if parts.scheme != "https" and not (parts.scheme == "http" and is_here):
         raise ImageTrouble(Kind.BROKEN, f"{registry} leads to {where}, which is without TLS.")
@@ -163,7 +163,7 @@ class Registry:
                         "place of a manifest or configuration.",
                     )
                 if time.monotonic() > end:
-                    raise self.away(TimeoutError("it is slower than anything that is of use"))
+                    raise self.away(TimeoutError("it is too slow to be of use"))
         except (OSError, HTTPException, ValueError) as error:
             raise self.away(error) from error
         if answer.length:
@@ -211,7 +211,8 @@ class Registry:
         if how.lower() != "bearer" or not realm:
             raise ImageTrouble(
                 Kind.UNFIT,
-                f"{self.reference.registry} wants a kind of log-in that is not known.",
+                f"{self.reference.registry} asks for a kind of login that Allotment does not "
+                "know.",
             )
         fields.pop("error", None)
         fields["scope"] = f"repository:{self.reference.repository}:pull"
@@ -236,7 +237,7 @@ class Registry:
         fields = cast("dict[str, object]", told if isinstance(told, dict) else {})
         token = fields.get("token") or fields.get("access_token")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
-            raise ValueError("a token that is none")
+            raise ValueError("an invalid token")
         return token
 
     # ── what it means ───────────────────────────────────────────────────────────────
@@ -273,9 +274,7 @@ class Registry:
         registry = self.reference.registry
         is_odd = not isinstance(error, (OSError, HTTPException, EOFError))
         if is_odd or isinstance(error, InvalidURL):
-            return ImageTrouble(
-                Kind.BROKEN, f"{registry} answers what no registry does when it is asked."
-            )
+            return ImageTrouble(Kind.BROKEN, f"{registry} does not answer as a registry does.")
         reason = getattr(error, "reason", error)
         return Unreachable(f"The registry {registry} does not answer: {str(reason)[:_SHOWN]}.")
 

@@ -204,7 +204,7 @@ class LayerFolder:
         found = _look(source, target[-1])
         if found is None or not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
             raise Bad(
-                f"a hard link leads to {'/'.join(target)}, which is no file of this layer"
+                f"a hard link leads to {'/'.join(target)}, which is not a file of this layer"
             )
         folder = self._replaced(above, name, but=found)
         os.link(target[-1], name, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
@@ -261,7 +261,7 @@ class LayerFolder:
             if error.errno not in (errno.ELOOP, errno.ENOTDIR):
                 raise
             if not _is_hidden(above, parts[-1]):
-                raise Bad(f"an entry lies below {path}, which is no folder") from error
+                raise Bad(f"an entry lies below {path}, which is not a folder") from error
             self._count()
             self._forget(above, parts[-1])
             os.mkdir(parts[-1], 0o755, dir_fd=above)
@@ -330,7 +330,7 @@ def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) ->
                 layer.add(entry, archive)
                 vars(archive)["members"].clear()  # or it would remember all of them
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        raise Bad(f"it is no archive that can be read: {error}") from error
+        raise Bad(f"it is not an archive that can be read: {error}") from error
     if (found := plain.digest()) != diff_id:
         raise Bad(f"unpacked it is {found}, and the configuration says {diff_id}")
     return layer

@@ -113,7 +113,7 @@ def _show_anew(folder: str, user: User | None) -> int:
         top = paths.resolve(folder, links=False)
     found = os.fstat(top)
     if not is_roots_alone(found):
-        raise OSError(errno.ESTALE, f"{folder}: it was exchanged while it was being mounted")
+        raise OSError(errno.ESTALE, f"{folder}: it was replaced while it was being mounted")
     names = _names_in(top)
     if len(names) > _MOST_ENTRIES:
         raise OSError(errno.E2BIG, f"{folder} has too many entries to be shown with one more")

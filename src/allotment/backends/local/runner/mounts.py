@@ -224,7 +224,7 @@ def _find_again(place: Place, user: User | None) -> int:
 
 
 def _changed(place: Place) -> OSError:
-    return OSError(errno.ESTALE, f"{place.path}: it was exchanged while it was being mounted")
+    return OSError(errno.ESTALE, f"{place.path}: it was replaced while it was being mounted")
 
 
 def _attach(place: Place, target: int) -> None:

@@ -267,7 +267,9 @@ def _check_user(request: Request) -> None:
     ids = (request.get("uid", 0), request.get("gid", 0), *request.get("groups", ()))
     for number in cast("tuple[object, ...]", ids):
         if not isinstance(number, int) or not 0 <= number <= _LARGEST_ID:
-            raise BadRequest(f"uid, gid, groups: {number!r} is no user's or group's number")
+            raise BadRequest(
+                f"uid, gid, groups: {number!r} is not the number of a user or group"
+            )
 
 
 def _check_mount(mount: Dataset) -> None:

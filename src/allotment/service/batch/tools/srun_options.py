@@ -231,13 +231,13 @@ OPTIONS = (
     _perhaps("het-group", _refuse("the job has one part")),
     _bare("no-allocate", _refuse("a step is started in its job alone"), "Z"),
     _perhaps("bcast", _refuse("the program is on this node already")),
-    _row("preserve-env", _refuse("is not done here"), "E"),
+    _row("preserve-env", _refuse("is not supported here"), "E"),
     _perhaps("immediate", _refuse("waits are not limited here"), "I"),
     *(_row(name, _NO_CONTAINER) for name in ("container", "container-id", "container-image")),
     *(_row(name, _refuse("no programs are run around tasks here")) for name in (
         "prolog", "epilog", "task-prolog", "task-epilog",
     )),
-    *(_row(name, _refuse("is not done here")) for name in (
+    *(_row(name, _refuse("is not supported here")) for name in (
         "clusters", "cluster-constraint", "bb", "bbf", "uid", "gid", "tres-per-task",
         "ntasks-per-gpu", "gpus-per-socket", "export-file", "nodefile", "stdin",
     )),

@@ -35,12 +35,12 @@ class BadAddress(ValueError):
 def checked(endpoint: str) -> str:
     """Return an address as it is kept: scheme, host, port. Raises BadAddress."""
     if len(endpoint) > _LONGEST or not endpoint.isascii():
-        raise BadAddress("is no address")
+        raise BadAddress("is not an address")
     try:
         parts = urlsplit(endpoint)
         port = parts.port
     except ValueError as error:
-        raise BadAddress("is no address") from error
+        raise BadAddress("is not an address") from error
     if parts.scheme not in {"http", "https"}:
         raise BadAddress("does not begin with https://")
     if "@" in parts.netloc:

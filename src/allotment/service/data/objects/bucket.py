@@ -325,7 +325,7 @@ class Bucket:
             there = f", and that it is in {region}" if region else ""
             return StoreTrouble(
                 Kind.BROKEN,
-                f"{self.place} is not to be had by region {self.place.region}: {says}{there}.",
+                f"{self.place} is not found by region {self.place.region}: {says}{there}.",
                 "Make the dataset with the bucket's own `--region`.",
             )
         if code == "RequestTimeTooSkewed":
@@ -356,5 +356,5 @@ class Bucket:
     def odd(self, why: str) -> StoreTrouble:
         """Return that a store answers what none does."""
         return StoreTrouble(
-            Kind.BROKEN, f"{self.host} answers what no object store does: {why}."
+            Kind.BROKEN, f"{self.host} does not answer as an object store does: {why}."
         )

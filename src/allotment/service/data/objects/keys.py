@@ -38,7 +38,7 @@ def key_of(account: Account, profile: str) -> Key:
         raise StoreTrouble(
             Kind.DENIED,
             f"The profile {profile} of {account.name} has {other}, which the service does not "
-            "follow.",
+            "support.",
         )
     if not (made.id and made.secret):
         raise StoreTrouble(

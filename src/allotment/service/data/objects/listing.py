@@ -65,7 +65,7 @@ def page_of(data: bytes) -> Page:
     try:
         reader.parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise BadPage("it is no XML") from error
+        raise BadPage("it is not XML") from error
     return reader.page()
 
 
@@ -80,7 +80,7 @@ def told_of(data: bytes, root: str) -> list[tuple[str, ...]]:
     try:
         reader.parser.Parse(data, True)
     except expat.ExpatError as error:
-        raise BadPage("it is no XML") from error
+        raise BadPage("it is not XML") from error
     return reader.words
 
 
@@ -146,7 +146,9 @@ class _Reader:
         elif len(path) == 2:
             self._told[path[1]] = text.strip()
         elif len(path) == 1 and path[0] not in {self._root, self._root.removesuffix("Result")}:
-            raise BadPage("it is no list of objects" if self._is_list else f"no {self._root}")
+            raise BadPage(
+                "it is not a list of objects" if self._is_list else f"no {self._root}"
+            )
         if not self._is_list and text.strip():
             self.words.append((*path[1:], text.strip()))
 
@@ -166,7 +168,7 @@ def _object(told: dict[str, str], *, coded: bool) -> Object:
         try:
             key = unquote_plus(key, errors="strict")
         except UnicodeDecodeError as error:
-            raise BadPage("it has a name that is no UTF-8") from error
+            raise BadPage("it has a name that is not UTF-8") from error
     size, etag = told.get("Size", "").strip(), told.get("ETag", "").strip().strip('"')
     if not key or not size.isdecimal() or len(size) > 18:
         raise BadPage("it has an object without name or size")

@@ -424,7 +424,7 @@ class _Fetch:
 
 
 def _told(task: "asyncio.Task[None]", dataset: Dataset) -> None:
-    """Raise what kept a fetch from its end. One that was broken off is begun again."""
+    """Raise what kept a fetch from its end. One that was interrupted is begun again."""
     try:
         task.result()
     except Stopped:
@@ -432,7 +432,7 @@ def _told(task: "asyncio.Task[None]", dataset: Dataset) -> None:
     except (DiskTrouble, OSError, TimeoutError) as error:
         raise BackendError(f"{dataset.full} cannot be fetched: {error}") from error
     except asyncio.CancelledError:
-        raise BackendError(f"the fetch of {dataset.full} was broken off") from None
+        raise BackendError(f"the fetch of {dataset.full} was interrupted") from None
 
 
 def _ended(each: Unfinished, account: Account) -> None:

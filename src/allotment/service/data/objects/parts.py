@@ -179,7 +179,7 @@ def _begun(bucket: Bucket, key: str) -> str:
     words = _words(bucket, told, "InitiateMultipartUploadResult")
     upload = next((each[1] for each in words if each[0] == "UploadId" and len(each) == 2), "")
     if not (upload and len(upload) <= _LONGEST_ID and upload.isprintable()):
-        raise bucket.odd("it does not say what it calls an upload")
+        raise bucket.odd("it does not say the id of an upload")
     return upload
 
 

@@ -24,13 +24,15 @@ def place_of(note: ObjectsNote) -> ObjectPlace:
     is_plain = prefix.isprintable() and len(prefix.encode()) <= _LONGEST_PREFIX
     if prefix and (not is_plain or {"", ".", ".."} & set(prefix.split("/"))):
         raise _wrong(
-            f"{prefix[:200]!r} is no prefix under which objects can be files",
+            f"{prefix[:200]!r} is not a prefix under which objects can be files",
             "Write s3://BUCKET/PREFIX, without '//', '.' and '..' in it.",
         )
     if not _REGION.fullmatch(note.region):
-        raise _wrong(f"{note.region[:80]!r} is no region", "Such as eu-central-1.")
+        raise _wrong(f"{note.region[:80]!r} is not a region", "Write it like eu-central-1.")
     if note.profile and not _PROFILE.fullmatch(note.profile):
-        raise _wrong(f"{note.profile[:80]!r} is no profile", "Name one of ~/.aws/credentials.")
+        raise _wrong(
+            f"{note.profile[:80]!r} cannot be a profile", "Name one of ~/.aws/credentials."
+        )
     try:
         endpoint = checked(note.endpoint or f"https://s3.{note.region}.amazonaws.com")
     except BadAddress as error:

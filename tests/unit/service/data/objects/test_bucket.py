@@ -177,7 +177,7 @@ def test_a_page_has_a_bound(server: Server) -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        (says(b"<html/>"), Kind.BROKEN, "answers what no object store does"),
+        (says(b"<html/>"), Kind.BROKEN, "does not answer as an object store does"),
         (says(b"<!DOCTYPE a><ListBucketResult/>"), Kind.BROKEN, "document type"),
         (says(a_page(("other/a", "1", "e"))), Kind.BROKEN, "not asked for"),
         (says(status=302, Location="http://127.0.0.1:1/"), Kind.BROKEN, "says 302"),
