@@ -16,7 +16,7 @@ from allotment.cli.words import count
 from allotment.client import Client
 from allotment.client.step import Step
 from allotment.model.quantity import show_bytes
-from allotment.service.image_view import ImageRow, ImageView
+from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 
 COLUMNS = (
     Column("IMAGE", flexible=True),
@@ -109,8 +109,7 @@ def inspect(name: Name, state: State = "", as_json: AsJson = False) -> None:
 
 
 def _lines(found: ImageView) -> list[str]:
-    here = "here" if found.is_here else f"{show_bytes(found.to_fetch)} would be fetched"
-    lines = [found.image, f"  {here}"]
+    lines = [found.image, f"  {_place(found)}"]
     for key, value in (
         ("entry point", " ".join(found.entrypoint)),
         ("command", " ".join(found.cmd)),
@@ -122,9 +121,27 @@ def _lines(found: ImageView) -> list[str]:
     for layer in found.layers:
         size = show_bytes(layer.size)
         place = "" if layer.unpacked is None else f", {show_bytes(layer.unpacked)} on disk"
-        shared = f", shared with {layer.shared_with}" if layer.shared_with else ""
-        lines.append(f"  {layer.digest[:_SHORT]}  {size}{place}{shared}")
+        lines.append(f"  {layer.digest[:_SHORT]}  {size}{place}{_sharing(layer, found)}")
     return lines
+
+
+def _place(found: ImageView) -> str:
+    """Return whether an image is here, and what it takes on disk."""
+    size = show_bytes(found.bytes)
+    if found.is_here:
+        return f"here: {size} on disk, of which no other image has {show_bytes(found.alone)}"
+    missing = f"{show_bytes(found.to_fetch)} would be fetched"
+    return f"{missing}; {size} on disk are here already" if found.bytes else missing
+
+
+def _sharing(layer: ImageLayer, found: ImageView) -> str:
+    """Return which other images have a layer, as far as they may be named."""
+    own = found.image.partition("@")[0]
+    names = [name.partition("@") for name in layer.shared_by]
+    said = [name if name != own else f"{name}@{digest[:_SHORT]}" for name, _, digest in names]
+    if unnamed := layer.shared_with - len(said):
+        said.append(f"{unnamed} of other users")
+    return f", shared with {' and '.join(said)}" if said else ""
 
 
 @image.command()

@@ -29,6 +29,8 @@ class ImageLayer(msgspec.Struct, frozen=True):
     """On disk; null where it is not here."""
     shared_with: int = 0
     """How many other images here have it."""
+    shared_by: tuple[str, ...] = ()
+    """Which of these you have used; all to the administrator."""
 
 
 class ImageView(msgspec.Struct, frozen=True):
@@ -43,6 +45,10 @@ class ImageView(msgspec.Struct, frozen=True):
     """Bytes that would have to come."""
     fetched: int = 0
     """Bytes of these that came so far, where it is on its way."""
+    bytes: int = 0
+    """On disk: all its layers that are here."""
+    alone: int = 0
+    """On disk: those of them that no other image here has. What it adds to the store."""
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
     env: tuple[str, ...] = ()

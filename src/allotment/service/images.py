@@ -105,7 +105,8 @@ class Images:
 
     async def _wish(self, image: str, actor: Actor) -> ImageWish:
         account = await self._account(actor)
-        return ImageWish(image, account.name, account.home, identity=account.identity)
+        wish = ImageWish(image, account.name, account.home, identity=account.identity)
+        return msgspec.structs.replace(wish, sees_all=is_admin(actor))
 
     async def _account(self, actor: Actor) -> Account:
         try:

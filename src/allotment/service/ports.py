@@ -185,6 +185,8 @@ class ImageWish(msgspec.Struct, frozen=True):
     login: str | None = None
     """What the registry is asked with, '' for nobody, where whoever asks does not see the
     user's home; None where that is looked up."""
+    sees_all: bool = False
+    """Whether other users' images are named to it, as to an administrator."""
 
 
 class Binding(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from allotment.model.quantity import show_bytes
 from tests.support.cluster import gone, until
 from tests.support.registry import (
     USERS,
@@ -201,10 +202,6 @@ def test_the_store_shares_layers_and_forgets_what_nobody_uses(
         done = service.allot("image", "pull", f"{registry.host}/on-{number}:1")
         assert done.returncode == 0, done.stderr
     assert len(list((service.state / "images/layers").iterdir())) == 4
-    shown = service.allot("image", "inspect", f"{registry.host}/on-0:1").stdout
-    assert "shared with 2" in shown
-    used = json.loads(service.allot("image", "ls", "--json").stdout)
-    assert [row["alone"] < row["bytes"] for row in used] == [True] * 3
     job = service.submitted(f"{registry.host}/on-1:1", "sleep 1000")
     service.wait_for(job, "running")
     refused = service.allot("image", "rm", f"{registry.host}/on-1:1")
@@ -219,6 +216,36 @@ def test_the_store_shares_layers_and_forgets_what_nobody_uses(
     until(lambda: not service.get("/v1/images")[0]["in_use"], "the image to be free")
     assert service.allot("image", "rm", f"{registry.host}/on-1:1").returncode == 0
     assert list((service.state / "images/layers").iterdir()) == []
+
+
+def test_three_images_on_one_base_store_it_once(
+    own_service: WithUsers, registry: Registry
+) -> None:
+    service = own_service
+    base = busybox(a_file("much", os.urandom(8 << 20)))
+    names = [f"{registry.host}/three-{number}:1" for number in range(3)]
+    for number, user in enumerate(("ann", "ann", "ben")):
+        top = layer(a_file("which", str(number)), a_file("own", os.urandom((1 + number) << 20)))
+        registry.push(f"three-{number}", [base, top])
+        done = service.allot("image", "pull", names[number], user=user)
+        assert done.returncode == 0, done.stderr
+    rows = {row["image"].partition("@")[0]: row for row in service.get("/v1/images")}
+    own = [rows[name]["alone"] for name in names]
+    (shared,) = {rows[name]["bytes"] - rows[name]["alone"] for name in names}
+    words = ["du", "-s", "-B1", str(service.state / "images/layers")]
+    taken = int(
+        subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()[0]
+    )
+    told = shared + sum(own)
+    assert 8 << 20 < shared < 12 << 20
+    assert [size >> 20 for size in own] == [1, 2, 3]
+    assert abs(taken - told) < 1 << 19, "what is said is what the disk has"
+    view = json.loads(service.allot("image", "inspect", "--json", names[0], user="ann").stdout)
+    assert (view["bytes"], view["alone"]) == (rows[names[0]]["bytes"], own[0])
+    for user, known in (("ann", "{1} and 1 of other users"), ("", "{1} and {2}")):
+        shown = service.allot("image", "inspect", names[0], user=user).stdout
+        assert f"shared with {known.format(*names)}\n" in shown
+        assert f"of which no other image has {show_bytes(own[0])}\n" in shown
 
 
 def test_a_disk_that_can_be_no_upper_part_is_told_at_submission(

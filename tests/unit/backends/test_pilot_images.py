@@ -36,7 +36,8 @@ class Registries:
 
     def __init__(self) -> None:
         self.trouble: ImageTrouble | None = None
-        self.view = ImageView(EXACT, "d", True, (ImageLayer("l", 5, 9, 2),), 0)
+        layers = (ImageLayer("l", 5, 9, 2),)
+        self.view = ImageView(EXACT, f"sha256:{'0' * 64}", True, layers, 0, bytes=9, alone=9)
 
     def limit(self) -> int:
         return 1
@@ -208,6 +209,15 @@ class Storing(Runner):
         if isinstance(op, im.ListImages) and self.is_up:
             return im.ImagesTold(tuple(map(a_row, self.images)))
         return await super().call(op, kind)
+
+
+@pytest.mark.parametrize(("others", "expected"), [([], (False, 0)), ([EXACT], (True, 1))])
+def test_an_image_is_here_and_takes_room_once_all_nodes_have_it(
+    tmp_path: Path, others: list[str], expected: tuple[bool, int]
+) -> None:
+    engine = Held(tmp_path, Storing("n0", EXACT), Storing("n1", *others))
+    view = asyncio.run(engine.images().inspect(ImageWish(EXACT, "ann", "/home/ann")))
+    assert (view.is_here, view.bytes) == expected
 
 
 def test_nodes_say_which_images_they_keep_when_they_come_and_when_one_came(

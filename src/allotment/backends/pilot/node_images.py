@@ -86,7 +86,16 @@ class NodeImages:
         # What the service's own store has is of no use to a node.
         layers = tuple(ImageLayer(layer.digest, layer.size) for layer in view.layers)
         to_fetch = 0 if is_here else sum(layer.size for layer in layers)
-        return msgspec.structs.replace(view, is_here=is_here, layers=layers, to_fetch=to_fetch)
+        told = told if is_here else []
+        rows = [row for each in told for row in each.rows if row.digest == view.digest]
+        return msgspec.structs.replace(
+            view,
+            is_here=is_here,
+            layers=layers,
+            to_fetch=to_fetch,
+            bytes=max((row.bytes for row in rows if _can_be(row)), default=0),
+            alone=max((row.alone for row in rows if _can_be(row)), default=0),
+        )
 
     async def warm(self, wish: ImageWish) -> ImageView:
         """Have all nodes that are held fetch an image. Raises Rejected."""

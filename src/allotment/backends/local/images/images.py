@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -366,7 +366,7 @@ class Images:
         except ImageTrouble as trouble:
             raise trouble.refusal() from trouble
         view = await self._reading.run(
-            _uid(wish), partial(self._view, exact, found), PATIENCE_S
+            _uid(wish), partial(self._view, exact, found, wish), PATIENCE_S
         )
         own = self._own.get((_uid(wish), exact.exact))
         under_way = self._coming.get(exact.exact, own)
@@ -375,24 +375,26 @@ class Images:
         came = min(under_way.fetch.came, view.to_fetch)
         return msgspec.structs.replace(view, fetched=came)
 
-    def _view(self, exact: Reference, found: Found) -> ImageView:
-        images = self._store.images()
+    def _view(self, exact: Reference, found: Found, wish: ImageWish) -> ImageView:
+        others = [
+            image
+            for image, _ in self._store.images()
+            if (image.place, image.digest) != (exact.place, exact.digest)
+        ]
+        uid = None if wish.sees_all else _uid(wish)
+        named = {image.reference for image in self._seen_by(uid, others)}
         layers: list[ImageLayer] = []
+        here: dict[str, ImageLayer] = {}
         for descriptor, diff_id in found.pairs:
+            layer = ImageLayer(descriptor.digest, descriptor.size)
             known = self._store.layer(diff_id)
-            is_ours = known is not None and (
-                (exact.registry, descriptor.digest) in known.sources
-            )
-            others = sum(
-                diff_id in image.layers and (image.place, image.digest) != (
-                    exact.place, exact.digest
-                )
-                for image, _ in images
-            )  # fmt: skip
-            size = known.bytes if known is not None and is_ours else None
-            layers.append(
-                ImageLayer(descriptor.digest, descriptor.size, size, others if is_ours else 0)
-            )
+            if known is not None and (exact.registry, layer.digest) in known.sources:
+                having = [image.reference for image in others if diff_id in image.layers]
+                names = tuple(sorted(named.intersection(having)))
+                layer = ImageLayer(layer.digest, layer.size, known.bytes, len(having), names)
+                here[diff_id] = layer
+            layers.append(layer)
+        sizes = [(layer.unpacked or 0, layer.shared_with) for layer in here.values()]
         wishes = found.config.config
         return ImageView(
             image=str(exact),
@@ -400,6 +402,8 @@ class Images:
             is_here=self._store.image(exact) is not None,
             layers=tuple(layers),
             to_fetch=sum(layer.size for layer in layers if layer.unpacked is None),
+            bytes=sum(size for size, _ in sizes),
+            alone=sum(size for size, shared in sizes if not shared),
             entrypoint=(wishes.entrypoint or ()) if wishes else (),
             cmd=(wishes.cmd or ()) if wishes else (),
             env=(wishes.env or ()) if wishes else (),
@@ -411,13 +415,10 @@ class Images:
         return await self._reading.run(uid, partial(self._rows, uid), PATIENCE_S)
 
     def _rows(self, uid: int | None) -> list[ImageRow]:
-        images = self._store.images()
-        shown = [
-            pair for pair in images if uid is None or self._store.is_known_to(pair[0], uid)
-        ]
-        uses = [each for image, _ in images for each in set(image.layers)]
+        used_at = dict(self._store.images())
+        uses = [each for image in used_at for each in set(image.layers)]
         found: list[ImageRow] = []
-        for image, when in shown:
+        for image in self._seen_by(uid, used_at):
             layers = [self._store.layer(each) for each in set(image.layers)]
             sizes = {layer.diff_id: layer.bytes for layer in layers if layer is not None}
             alone = sum(size for each, size in sizes.items() if uses.count(each) == 1)
@@ -427,11 +428,15 @@ class Images:
                     digest=image.digest,
                     bytes=sum(sizes.values()),
                     alone=alone,
-                    used_at=_ms(when),
+                    used_at=_ms(used_at[image]),
                     in_use=self._store.is_in_use(image),
                 )
             )
         return found
+
+    def _seen_by(self, uid: int | None, images: Iterable[Image]) -> list[Image]:
+        """Return those of some images that a user has used, with None all."""
+        return [image for image in images if uid is None or self._store.is_known_to(image, uid)]
 
     async def remove(self, text: str) -> None:
         """Remove an image from the store. Raises Rejected."""
