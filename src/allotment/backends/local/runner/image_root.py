@@ -33,7 +33,7 @@ _STAGES_OPTIONS: Final = "mode=0755,size=16m"
 OF_TASKS: Final = ",volatile,xino=on"
 """What a task writes ends with it: without the first, its end would write the whole disk out.
 The second has all of an image's files on one device, as programs expect."""
-_FROM_HOST: Final = ("resolv.conf", "hosts", "localtime")
+_FROM_HOST: Final = ("resolv.conf", "hosts", "localtime", "timezone")
 _MOST_BYTES: Final = 1 << 20
 _MOST_SHOWN: Final = 200
 _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
