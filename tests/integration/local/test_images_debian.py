@@ -77,7 +77,9 @@ def test_two_tenants_run_two_systems_from_a_registry_with_a_password(
     }
     for user, job in jobs.items():
         up = service.state / "outputs" / str(job) / "attempt-1/up"
-        until(lambda up=up: up.exists() and up.read_text(), f"the job of {user} to be up")
+        until(
+            lambda up=up: up.exists() and up.stat().st_size > 0, f"the job of {user} to be up"
+        )
         assert up.read_text().split() == [images[user], str(USERS[user])]
     assert {service.state_of(job) for job in jobs.values()} == {"running"}
     for job in jobs.values():
