@@ -2,7 +2,10 @@
 
 import json
 import os
+import re
+import subprocess
 import tempfile
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from allotment.client import Client
 from tests.support import mlflow
 from tests.support.cluster import RealCluster, a_real_cluster, gone, until
 from tests.support.patience import PATIENCE_S
+from tests.support.registry import Job
 from tests.support.served import free_ports
 
 pytestmark = mlflow.MARKS
@@ -60,8 +64,8 @@ class WithMlflow(RealCluster):
     def server(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def job(self, *words: str, **more: Any) -> int:
-        command = f"exec {self.python} {self.train} {' '.join(words)} {self.meet}"
+    def job(self, *words: str, meet: Path | None = None, **more: Any) -> int:
+        command = f"exec {self.python} {self.train} {' '.join(words)} {meet or self.meet}"
         need = {"cpu": 1, "memory": "2GiB"}
         data = {"name": "train", "tenant": "vision", "command": command, "resources": need}
         return self.submit({**data, **more})
@@ -131,6 +135,34 @@ def test_a_run_says_which_job_made_it_and_what_it_logs_is_progress(cluster: With
     assert "train" in listed
     status, raw = cluster.ask("GET", "/v1/models")
     assert (status, raw["server"]) == (200, cluster.server)
+
+
+def test_a_run_keeps_what_it_was_made_of(cluster: WithMlflow, tmp_path: Path) -> None:
+    """Its code by content and commit, and its data by version, are tags in MLflow itself."""
+    (tmp_path / "words.txt").write_text("words")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, check=True)
+    with Client(state=str(cluster.state)) as client:
+        client.create_dataset("words", tenant="vision")
+        client.put_data("words", tmp_path / "words.txt")
+        taken = client.take_code(tmp_path)
+    meet = tmp_path / "meet"
+    meet.mkdir()
+    (meet / "go").touch()
+    job = cluster.job("made", "none", meet=meet, code=taken.code, data={"words": "/data/words"})
+    cluster.wait_for(job, "succeeded", seconds=4 * PATIENCE_S)
+    (run,) = re.findall(r"^run (\w+)$", Job(cluster, job).output, re.MULTILINE)
+    address = f"{cluster.server}/api/2.0/mlflow/runs/get?run_id={run}"
+    with urllib.request.urlopen(address) as answer:
+        told = json.load(answer)["run"]["data"]["tags"]
+    tags = {tag["key"]: tag["value"] for tag in told}
+    view = cluster.get(f"/v1/jobs/{job}")
+    assert tags["allotment.job"] == str(job)
+    assert tags["allotment.commit"] == commit.stdout.decode().strip()
+    assert tags["allotment.code"] == view["spec"]["code"]["bundle"]
+    assert tags["allotment.data"] == "vision/words@1"
 
 
 def test_a_service_that_starts_again_finds_the_runs_of_before(cluster: WithMlflow) -> None:

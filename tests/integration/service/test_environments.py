@@ -1,5 +1,6 @@
 """Environments of packages: a real uv, a real service of root's, and an index of our own."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from allotment.service.environments.uv import program
+from allotment.service.environments.uv import BUILDER, program
 from tests.support.cluster import ALLOT, until
 from tests.support.package_index import Index, a_package_index
 from tests.support.registry import CONFIG, USERS, Job, WithUsers, a_service
@@ -117,11 +118,25 @@ def test_a_service_killed_in_the_middle_of_a_build_builds_it_anew(
     job = submitted(service, "ann", VERSION, "framework==2.0")
     new = service.state / "environments/new"
     until(lambda: any(new.glob("*/env")), "a build to begin")
+    assert builders_of(service) == {BUILDER}, "neither root nor a user builds it"
     service.kill()
     index.go.set()
     service.up()
     assert finished(service, job).output.split()[0] == "2.0"
     until(lambda: not any(new.iterdir()), "what was half to be gone")
+
+
+def builders_of(service: WithUsers) -> set[int]:
+    """Return the users, real and effective, of the programs of uv for a service."""
+    mark = b"UV_CACHE_DIR=" + os.fsencode(service.state)
+    found: set[int] = set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if mark in (entry / "environ").read_bytes():
+                status = (entry / "status").read_text()
+                line = next(each for each in status.splitlines() if each.startswith("Uid:"))
+                found.update(map(int, line.split()[1:]))
+    return found
 
 
 def test_a_job_can_be_cancelled_while_its_environment_is_built(

@@ -10,6 +10,8 @@ import pytest
 
 from allotment.engine.records import JobRecord
 from allotment.model import commands as c
+from allotment.model.code import CodeBundle
+from allotment.model.data_use import DataUse
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.model.lifecycle import JobState
@@ -108,6 +110,23 @@ def test_each_task_is_told_where_and_who_it_is() -> None:
         at_barrier=False, tracked=told,
     )  # fmt: skip
     assert dict(gang.tasks[0].env)["MLFLOW_TRACKING_URI"] == "http://tracks:5000"
+
+
+def test_a_run_is_told_image_commit_and_versions_of_data_exactly() -> None:
+    place = Place()
+    digest = f"sha256:{'a' * 64}"
+    place.job.spec = msgspec.structs.replace(
+        place.job.spec,
+        image=f"registry.example.org/torch:2.9@{digest}",
+        code=CodeBundle("c" * 64, commit="d" * 40, changed=2),
+        data=(DataUse("vision", "words", 3, "/data/words"),),
+    )
+    tags = json.loads(place.tracking.variables(place.job)["MLFLOW_RUN_CONTEXT"])
+    assert tags["allotment.image"].endswith(f"@{digest}")
+    assert (tags["allotment.code"], tags["allotment.commit"]) == ("c" * 64, "d" * 40)
+    assert tags["allotment.changed_files"] == "2"
+    assert tags["allotment.data"] == "vision/words@3"
+    assert "allotment.environment" not in tags, "what a job has not is no tag"
 
 
 def test_what_the_user_says_wins() -> None:

@@ -1,0 +1,28 @@
+"""What people are told of uv's words: one line, from its beginning, with an end."""
+
+from allotment.service.environments.uv import shortened
+
+SAID = """error: × No solution found when resolving dependencies:
+  ╰─▶ Because there is no version of framework==3.0 and you require
+  │   framework==3.0, we can conclude that your requirements are unsatisfiable.
+"""
+
+
+def test_it_is_one_line_without_its_drawing() -> None:
+    told = shortened(SAID)
+    assert told.startswith("No solution found when resolving dependencies: Because there is no")
+    assert told.endswith(
+        "framework==3.0, we can conclude that your requirements are unsatisfiable."
+    )
+
+
+def test_a_reason_of_usual_length_is_whole_and_none_is_endless() -> None:
+    many = [f"package-{number:03}==1.0 depends on other-{number:03}>=2" for number in range(20)]
+    reason = f"Because {' and '.join(many)}, it is unsatisfiable."
+    assert len(reason) > 900
+    assert shortened(f"error: {reason}") == reason
+    assert len(shortened(f"error: {reason * 100}")) == 1500
+
+
+def test_without_a_word_it_says_so() -> None:
+    assert shortened(" \n") == "uv ended without a word"
