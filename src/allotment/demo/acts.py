@@ -18,6 +18,7 @@ from allotment.model.quantity import show_milli
 from allotment.model.reasons import Blocked, Reason
 
 RESUMED = re.compile(r"resumed at step (\d+)")
+STOPPED = re.compile(r"stopped at the checkpoint of step (\d+)")
 READING_S = 1.5
 """Time for a person to read."""
 
@@ -48,7 +49,8 @@ class Story:
         self._fail()
         self._owner()
         self._return()
-        self._fetch()
+        if self.setting.pods is None:
+            self._fetch()
 
     def _submit(self, *names: str) -> None:
         for name in names:
@@ -104,11 +106,7 @@ class Story:
         self.watch.pause(READING_S)
 
     def _owner(self) -> None:
-        self.watch.until(
-            f"a first checkpoint of {LARGE}",
-            lambda: self.watch.facts.first(e.CheckpointSaved, LARGE) is not None,
-            self._long(30),
-        )
+        self.watch.until(f"a first checkpoint of {LARGE}", self._has_saved, self._long(30))
         self.screen.act(
             "4  A tenant reclaims its guarantee",
             f"speech needs its two guaranteed places. {LARGE} borrows, so it is evicted: it "
@@ -122,6 +120,12 @@ class Story:
             self.screen.answer(f"allot why {OWNER}", _in_words(blocked))
         self.watch.until(f"the start of {OWNER}", lambda: self._running(OWNER), self._long(30))
 
+    def _has_saved(self) -> bool:
+        if self.setting.pods is None:
+            return self.watch.facts.first(e.CheckpointSaved, LARGE) is not None
+        step = self.watch.steps.get(LARGE)
+        return step is not None and step.done > cast.CHECKPOINT_EVERY
+
     def _why_owner_waits(self) -> Blocked | None:
         """Ask while it lasts: the borrower is gone in the blink of an eye."""
         for _ in range(5):
@@ -131,18 +135,23 @@ class Story:
         return None
 
     def _return(self) -> None:
+        pods = self.setting.pods
+        is_kept = pods is None or bool(pods.kept)
         self.screen.act(
-            "5  The borrower continues from its checkpoint",
+            f"5  The borrower {'continues from its checkpoint' if is_kept else 'starts again'}",
             f"{LARGE} is back in its queue, and has not used up a retry. It waits until three "
             "places are free.",
         )
+        if pods is not None:
+            self.evidence.stopped_at_step = self._step_in_output(STOPPED, 1)
         self.watch.until(
             f"the second start of {LARGE}",
             lambda: self.watch.facts.first(e.AttemptStarted, LARGE, 2) is not None,
             self._long(60),
         )
-        step = self.evidence.resumed_at_step = self._resumed_at()
-        if step is not None:
+        if is_kept:
+            self.evidence.resumed_at_step = self._step_in_output(RESUMED, 2)
+        if (step := self.evidence.resumed_at_step) is not None:
             self.screen.answer(f"allot logs {LARGE}", [f"resumed at step {step} from …"])
         self.watch.until("the end of all jobs", self._all_over, self._long(60))
 
@@ -150,12 +159,12 @@ class Story:
         states = [self.watch.state(name) for name in cast.NAMES]
         return all(state is not None and state.finished for state in states)
 
-    def _resumed_at(self) -> int | None:
-        """Read from the job's own output where it went on."""
+    def _step_in_output(self, pattern: re.Pattern[str], attempt: int) -> int | None:
+        """Read from the borrower's own output at which step it stopped, or went on."""
         end = time.monotonic() + 10
         while time.monotonic() < end:
-            lines = self.client.logs(LARGE, task="0", stream="stdout", attempt=2)
-            found = RESUMED.search("".join(line.text for line in lines))
+            lines = self.client.logs(LARGE, task="0", stream="stdout", attempt=attempt)
+            found = pattern.search("".join(line.text for line in lines))
             if found:
                 return int(found[1])
             self.watch.pause(0.5)

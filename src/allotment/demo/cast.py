@@ -8,7 +8,7 @@ that one of them fails on purpose.
 import sys
 from pathlib import Path
 
-from allotment.demo.setting import Setting
+from allotment.demo.setting import PLACES, TEAMS, Setting
 from allotment.model.quantity import show_milli
 
 LARGE, BASE, TUNE, BROKEN, OWNER = (
@@ -39,18 +39,48 @@ def job(name: str, setting: Setting) -> dict[str, object]:
     return {
         "name": name,
         "tenant": team_of(name),
-        "code": str(CODE),
         "count": PROCESSES[name],
         "resources": {
             "gpu": float(show_milli(place.gpu_milli)),
             "cpu": place.cpu_milli / 1000,
             "memory": f"{place.memory}B",
         },
-        "command": [sys.executable, "train.py", *_options(name, setting)],
-        "checkpoint": {"signal": "USR1", "grace": f"{GRACE_S}s"},
+        **_program(name, setting),
         "env": {"PYTHONDONTWRITEBYTECODE": "1"},
         "retry": RETRIES if name == BROKEN else 0,
         "max_run_time": f"{2 * setting.pace}min",
+    }
+
+
+def _program(name: str, setting: Setting) -> dict[str, object]:
+    """Return what runs, and where it saves. A pod sees no folder of ours, so its program is a
+    word of its command."""
+    options, checkpoint = _options(name, setting), {"signal": "USR1", "grace": f"{GRACE_S}s"}
+    if setting.pods is None:
+        command = [sys.executable, "train.py", *options]
+        return {"code": str(CODE), "command": command, "checkpoint": checkpoint}
+    if kept := setting.pods.kept:
+        checkpoint["dir"] = f"{kept}/{name}"
+    text = (CODE / "train.py").read_text()
+    return {"command": ["python3", "-c", text, *options], "checkpoint": checkpoint}
+
+
+def everywhere(setting: Setting) -> dict[str, object]:
+    """Return a job that has all places at once: by it every node pulls the image."""
+    return job(LARGE, setting) | {
+        "name": f"{TEAMS[0]}-image",
+        "count": PLACES,
+        "command": ["python3", "-c", "import numpy"],
+        "max_run_time": "2min",
+    }
+
+
+def tidy(setting: Setting, kept: str) -> dict[str, object]:
+    """Return a job that removes what the others saved on a volume."""
+    return job(BROKEN, setting) | {
+        "name": f"{TEAMS[0]}-tidy",
+        "command": ["rm", "-rf", kept],
+        "retry": 0,
     }
 
 

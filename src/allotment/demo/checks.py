@@ -10,6 +10,7 @@ import msgspec
 from allotment.demo import cast
 from allotment.demo.cast import BASE, BROKEN, LARGE, OWNER, PROCESSES, TUNE
 from allotment.demo.facts import Fact, Facts
+from allotment.demo.setting import Pods
 from allotment.demo.trained import Trained
 from allotment.model import events as e
 from allotment.model.ids import NodeId
@@ -30,6 +31,9 @@ class Evidence(msgspec.Struct):
     tune_waited_for: Blocked | None = None
     resumed_at_step: int | None = None
     trained: Trained | None = None
+    pods: Pods | None = None
+    stopped_at_step: int | None = None
+    """Of pods, of whose checkpoints the log says nothing."""
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -46,7 +50,7 @@ Verdict = tuple[bool, str]
 def verdict(evidence: Evidence) -> list[Check]:
     """Check everything, in the order of the story."""
     made: list[Check] = []
-    for what, check in _CHECKS:
+    for what, check in _checks_of(evidence.pods):
         ok, proof = check(evidence)
         made.append(Check(what, ok, proof))
     return made
@@ -139,14 +143,24 @@ def _warned(evidence: Evidence) -> Verdict:
 def _saved(evidence: Evidence) -> Verdict:
     """The checkpoint lies between the warning and the end, and nobody was ended by force."""
     facts = evidence.facts
-    asked, saved = facts.first(e.StopRequested, LARGE, 1), _last_save(facts)
-    ended = facts.first(e.AttemptEnded, LARGE, 1)
-    if asked is None or saved is None or ended is None:
+    asked, ended = facts.first(e.StopRequested, LARGE, 1), facts.first(e.AttemptEnded, LARGE, 1)
+    step, saved = _saved_step(evidence), _last_save(facts)
+    if asked is None or step is None or ended is None:
         return False, "no checkpoint, or no end, of the first attempt"
     codes = [event.exit.code for _, event in facts.each(e.TaskEnded, LARGE, 1)]
-    inside = asked[0].seq < saved[0].seq < ended[0].seq
+    inside = saved is None or asked[0].seq < saved[0].seq < ended[0].seq
     ok = inside and codes == [STOPPED_AT_CHECKPOINT] * PROCESSES[LARGE]
-    return ok, f"step {saved[1].step} at #{saved[0].seq}; exit codes {codes}"
+    where = f"at #{saved[0].seq}" if saved else "by its output"
+    return ok, f"step {step} {where}; exit codes {codes}"
+
+
+def _saved_step(evidence: Evidence) -> int | None:
+    """Return the step of the last checkpoint of the first attempt. The service is not told of
+    those of pods: of them only the output says it."""
+    if evidence.pods is not None:
+        return evidence.stopped_at_step
+    saved = _last_save(evidence.facts)
+    return saved[1].step if saved else None
 
 
 def _last_save(facts: Facts) -> tuple[Fact, e.CheckpointSaved] | None:
@@ -160,7 +174,10 @@ def _requeued(evidence: Evidence) -> Verdict:
         return False, f"{LARGE} was not queued again"
     ok = ended[1].outcome is e.Outcome.EVICTED and again[1].cause == "evicted"
     lost = ended[1].lost_ms
-    ok = ok and again[1].not_before == 0 and lost < _checkpoint_interval_ms()
+    ok = ok and again[1].not_before == 0
+    if evidence.pods is not None:
+        return ok, f"evicted at #{ended[0].seq}, no retry spent"
+    ok = ok and lost < _checkpoint_interval_ms()
     return ok, f"evicted at #{ended[0].seq}, {show_millis(lost)} of work lost, no retry spent"
 
 
@@ -184,14 +201,22 @@ def _handed_over(evidence: Evidence) -> Verdict:
 
 def _resumed(evidence: Evidence) -> Verdict:
     facts, step, trained = evidence.facts, evidence.resumed_at_step, evidence.trained
-    saved, done = _last_save(facts), facts.first(e.JobSucceeded, LARGE)
-    if saved is None or done is None or trained is None:
+    wanted, done = _saved_step(evidence), facts.first(e.JobSucceeded, LARGE)
+    if wanted is None or done is None or (trained is None and evidence.pods is None):
         return False, f"{LARGE} did not finish"
-    wanted = saved[1].step
-    ok = wanted > 0 and step == wanted and trained.metrics.resumed_from_step == wanted
+    ok = wanted > 0 and step == wanted
+    ok = ok and (trained is None or trained.metrics.resumed_from_step == wanted)
     ok = ok and facts.first(e.AttemptStarted, LARGE, 2) is not None
     told = f"saved step {wanted}; its output says resumed at step {step}"
     return ok, f"{told}; finished at #{done[0].seq}"
+
+
+def _begun_again(evidence: Evidence) -> Verdict:
+    facts, done = evidence.facts, evidence.facts.first(e.JobSucceeded, LARGE)
+    if done is None:
+        return False, f"{LARGE} did not finish"
+    ok = facts.first(e.AttemptStarted, LARGE, 2) is not None
+    return ok, f"finished at #{done[0].seq}"
 
 
 # ── all in all ──────────────────────────────────────────────────────────────────────────
@@ -256,3 +281,14 @@ _CHECKS: tuple[tuple[str, Callable[[Evidence], Verdict]], ...] = (
     ("no device was ever given twice", _never_twice),
     ("the trained model is fetched and works", _model),
 )
+
+
+def _checks_of(pods: Pods | None) -> Iterator[tuple[str, Callable[[Evidence], Verdict]]]:
+    """Yield what there is to check: of pods the service sees no files, and without a volume no
+    checkpoint is left."""
+    for what, check in _CHECKS:
+        if pods is None or check not in (_resumed, _model):
+            yield what, check
+        elif check is _resumed:
+            is_kept = bool(pods.kept)
+            yield (what, check) if is_kept else ("the borrower starts again", _begun_again)

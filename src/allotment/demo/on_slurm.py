@@ -10,7 +10,7 @@ from allotment.backends.slurm import client
 from allotment.backends.slurm.discover import nodes_of, report_of
 from allotment.backends.slurm.told import SlurmNode
 from allotment.demo.own_service import Engine
-from allotment.demo.setting import Setting, TooSmall, setting_on_slurm
+from allotment.demo.setting import Setting, TooSmall, setting_on_cluster
 from allotment.model.cluster import Node
 
 UP_S = 150.0
@@ -52,7 +52,8 @@ def _first_that_holds(
     for name in names:
         try:
             ready = [node for node in nodes_of(found, name) if _is_ready(node, found)]
-            return name, setting_on_slurm(ready, f"partition {name}", divides=not native)
+            where = f"partition {name}"
+            return name, setting_on_cluster(ready, where, divides=not native, whole_cpus=native)
         except TooSmall as error:
             trouble = error
     raise trouble

@@ -97,9 +97,9 @@ class Screen:
 
     def _is_told(self, fact: Fact, job: JobId) -> bool:
         """Leave out what is only routine: a checkpoint counts once its job was warned."""
-        if not isinstance(fact.event, e.CheckpointSaved):
-            return isinstance(fact.event, TOLD)
         name = self._watch.facts.names.get(job, "")
+        if not isinstance(fact.event, e.CheckpointSaved):
+            return name in NAMES and isinstance(fact.event, TOLD)
         return bool(self._watch.facts.of(e.StopRequested, name, fact.event.attempt))
 
     def _line(self, fact: Fact, job: JobId) -> Text:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.model.cluster import Device, Node
+from allotment.model.engines import EngineSetup
 from allotment.model.ids import DeviceIndex
 from allotment.model.quantity import DEVICE, MIB, Resources
 from allotment.model.tenancy import Config, Limits, Tenant
@@ -26,6 +27,14 @@ LEAST_MEMORY = 96 * MIB
 """What one process of the training job needs, with some room."""
 
 
+class Pods(msgspec.Struct, frozen=True):
+    """What processes that are pods need besides. The service does not see their files."""
+
+    engine: EngineSetup
+    kept: str = ""
+    """A folder on a volume, where checkpoints outlive a pod; '' without a volume."""
+
+
 class Setting(msgspec.Struct, frozen=True):
     """The machines as the demo uses them. `place` is what one process asks for."""
 
@@ -34,6 +43,8 @@ class Setting(msgspec.Struct, frozen=True):
     pace: int = 1
     """How many times longer a step takes: jobs start later where others start them."""
     where: str = "this machine"
+    pods: Pods | None = None
+    """Where the processes are pods."""
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -70,10 +81,12 @@ def setting_of(machine: Node) -> Setting:
     return Setting((msgspec.structs.replace(machine, devices=devices),), place)
 
 
-SLURM_PACE = 2
+CLUSTER_PACE = 2
 
 
-def setting_on_slurm(found: Sequence[Node], where: str, *, divides: bool) -> Setting:
+def setting_on_cluster(
+    found: Sequence[Node], where: str, *, divides: bool, whole_cpus: bool = False
+) -> Setting:
     """Cut nodes of a cluster into places, in turn one of each. Raises TooSmall.
 
     GPUs are all of one type. Where they cannot be divided, each place is a whole one.
@@ -94,12 +107,12 @@ def setting_on_slurm(found: Sequence[Node], where: str, *, divides: bool) -> Set
         cpu_milli=min(MOST_CPU_MILLI, *(node.cpu_milli // part for node, part in parts)),
         memory=min(MOST_MEMORY, *(node.memory // part for node, part in parts)),
     )
-    if place.memory < LEAST_MEMORY or (not divides and place.cpu_milli < MOST_CPU_MILLI):
+    if place.memory < LEAST_MEMORY or (whole_cpus and place.cpu_milli < MOST_CPU_MILLI):
         raise TooSmall(
-            f"The demo needs a CPU and {LEAST_MEMORY // MIB} MiB of memory for each GPU that "
-            f"it uses, and a node of {where} has less."
+            f"The demo needs {'a CPU and ' if whole_cpus else ''}{LEAST_MEMORY // MIB} MiB of "
+            f"memory for each GPU that it uses, and a node of {where} has less."
         )
-    return Setting(nodes, place, SLURM_PACE, where)
+    return Setting(nodes, place, CLUSTER_PACE, where)
 
 
 def _dealt(found: Sequence[Node], kind: str, count: int) -> tuple[Node, ...]:
@@ -135,6 +148,7 @@ def config_of(setting: Setting) -> Config:
     )
     return Config(
         nodes=nodes,
+        engines=(setting.pods.engine,) if setting.pods else (),
         tenants=tuple(Tenant(team, share) for team in TEAMS),
         limits=Limits(backoff_first_ms=500),
         default_tenant=TEAMS[0],

@@ -1,4 +1,4 @@
-"""`allot demo`: three teams share one machine, told as it happens and checked at the end.
+"""`allot demo`: three teams share a machine or a cluster, told as it happens, and checked.
 
 Everything is real: the service, the jobs, the checkpoints, the evictions. What is shown is
 what the service says; what is checked is its event log.
@@ -17,9 +17,10 @@ from rich.console import Console
 from rich.text import Text
 
 from allotment.client import Client
-from allotment.demo import checks, report
+from allotment.demo import cast, checks, report
 from allotment.demo.acts import Story
 from allotment.demo.checks import Evidence
+from allotment.demo.on_kubernetes import OnKubernetes, on_kubernetes
 from allotment.demo.on_slurm import OnSlurm, on_slurm
 from allotment.demo.own_service import HERE, Engine, NotUp, OwnService
 from allotment.demo.screen import Screen, plain_or_live
@@ -27,27 +28,36 @@ from allotment.demo.setting import PLACES, Setting, TooSmall, config_of, setting
 from allotment.demo.watch import LOOK_S, Stuck, Watch
 from allotment.model.cluster import NodeState
 from allotment.model.errors import AllotmentError
+from allotment.model.lifecycle import JobState
 
 DONE, FAILED, INTERRUPTED = 0, 1, 130
 LIMIT_S = 150.0
+"""After so long something is wrong, on any machine."""
 READY_S = 120.0
 """How long nodes may take to take work."""
-"""After so long something is wrong, on any machine."""
+PULL_S = 1800.0
+"""How long an image may take to be pulled."""
+
+Cluster = OnSlurm | OnKubernetes
 
 
-def main(slurm: OnSlurm | None = None) -> int:
-    """Run the demo, here or on Slurm, and return its exit code."""
+class NoImage(Exception):
+    """The image cannot be pulled, or cannot run the demo."""
+
+
+def main(cluster: Cluster | None = None) -> int:
+    """Run the demo, here or on a cluster, and return its exit code."""
     console = plain_or_live()
     if importlib.util.find_spec("numpy") is None:
         console.print("The demo trains with numpy, which is not installed: use `make demo`.")
         return FAILED
     try:
         with _ending_politely():
-            return _play(console, slurm)
+            return _play(console, cluster)
     except KeyboardInterrupt:
         console.print("Interrupted.")
         return INTERRUPTED
-    except (NotUp, TooSmall, AllotmentError) as error:
+    except (NotUp, TooSmall, NoImage, AllotmentError) as error:
         console.print(Text(str(error)), soft_wrap=True)
         return FAILED
 
@@ -69,22 +79,28 @@ def _ending_politely() -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _stage(slurm: OnSlurm | None) -> tuple[Setting, Engine]:
+def _stage(cluster: Cluster | None) -> tuple[Setting, Engine]:
     """Return what is played on, and what runs the jobs there."""
-    if slurm is not None:
-        return on_slurm(slurm)
+    if isinstance(cluster, OnSlurm):
+        return on_slurm(cluster)
+    if cluster is not None:
+        return on_kubernetes(cluster)
     from allotment.wiring.service import this_machine  # noqa: PLC0415 - a whole world, only here
 
     return setting_of(this_machine()), HERE
 
 
-def _play(console: Console, slurm: OnSlurm | None) -> int:
-    setting, engine = _stage(slurm)
+def _play(console: Console, cluster: Cluster | None) -> int:
+    setting, engine = _stage(cluster)
     _introduce(console, setting)
     own = OwnService(config_of(setting), engine)
     try:
         with own, Client(state=str(own.state)) as client:
+            if setting.pods is not None:
+                _pull(console, client, setting)
             good = _tell(console, client, setting, own)
+            if setting.pods is not None and setting.pods.kept:
+                _clear_up(console, client, setting, setting.pods.kept)
             if not good:
                 own.keep()
     finally:
@@ -104,12 +120,19 @@ def _introduce(console: Console, setting: Setting) -> None:
     note = "The training is small and stays on the CPU; the GPUs are only handed out."
     if setting.virtual:
         devices = f"{count} virtual GPUs"
-        note = "This machine has no GPU, so these are only counted; all else is real."
+        owner = "This machine" if setting.pods is None else "The cluster"
+        note = f"{owner} has no GPU, so these are only counted; all else is real."
     elif setting.shared:
         note += f" {PLACES // count} processes share one."
     console.print(Text(f"Allotment: three teams share {setting.where}", style="bold"))
     console.print(f"{devices} make {PLACES} places, two guaranteed to each team.")
     console.print(note)
+    if setting.pods is not None:
+        console.print("Left out: the service sees no files of pods, so no model is fetched.")
+        if not setting.pods.kept:
+            console.print(
+                "Without --volume checkpoints go with their pods: an evicted job starts again."
+            )
     console.print("Starting a service for this …")
 
 
@@ -118,7 +141,7 @@ def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -
     _until_ready(client)
     began = time.monotonic()
     watch = Watch(client, began + LIMIT_S * setting.pace)
-    evidence = Evidence(watch.facts)
+    evidence = Evidence(watch.facts, pods=setting.pods)
     try:
         with Screen(console, watch) as screen:
             Story(client, setting, watch, screen, evidence, own).tell()
@@ -127,6 +150,33 @@ def _tell(console: Console, client: Client, setting: Setting, own: OwnService) -
     verdict = checks.verdict(evidence)
     report.show(console, watch.facts, setting, verdict, time.monotonic() - began)
     return all(check.ok for check in verdict)
+
+
+def _pull(console: Console, client: Client, setting: Setting) -> None:
+    """Have every node pull the image. Raises NoImage."""
+    _until_ready(client)
+    console.print("Pulling the image on each node …")
+    job = client.submit(cast.everywhere(setting)).id
+    try:
+        ended = client.wait(job, PULL_S)
+    except TimeoutError:
+        ended = client.job(job)
+    if ended.row.state is not JobState.SUCCEEDED:
+        found, why = ended.diagnosis, ended.why
+        words = f"{found.cause} ({found.evidence}) {found.advice}" if found else ""
+        raise NoImage(
+            "The demo does not begin: the job that tries its image on all nodes is "
+            f"{ended.row.state.value}. {words or (why.message if why else '')}"
+        )
+
+
+def _clear_up(console: Console, client: Client, setting: Setting, kept: str) -> None:
+    """Remove the checkpoints from the volume."""
+    job = client.submit(cast.tidy(setting, kept)).id
+    with contextlib.suppress(TimeoutError):
+        if client.wait(job, READY_S).row.state is JobState.SUCCEEDED:
+            return
+    console.print(f"Its checkpoints stay on the volume: {kept}", soft_wrap=True)
 
 
 def _until_ready(client: Client) -> None:

@@ -9,12 +9,20 @@ from allotment.demo import cast, report
 from allotment.demo.cast import BASE, BROKEN, LARGE, NAMES, OWNER, PROCESSES, TUNE
 from allotment.demo.checks import CUDA_OOM, Check, Evidence, verdict
 from allotment.demo.facts import Facts
-from allotment.demo.setting import Setting, TooSmall, config_of, setting_of, setting_on_slurm
+from allotment.demo.setting import (
+    Pods,
+    Setting,
+    TooSmall,
+    config_of,
+    setting_of,
+    setting_on_cluster,
+)
 from allotment.demo.trained import Metrics, Trained
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.cluster import Device, Node
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
+from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.ids import DeviceIndex, JobId, NodeId
 from allotment.model.lifecycle import JobState
 from allotment.model.quantity import DEVICE, GIB, MIB, Resources
@@ -246,7 +254,7 @@ def nodes_with(*gpus: int, cpus: int = 4) -> list[Node]:
 def test_nodes_of_a_cluster_make_six_places(
     gpus: tuple[int, ...], divides: bool, taken: list[int]
 ) -> None:
-    setting = setting_on_slurm(nodes_with(*gpus, cpus=8), "partition x", divides=divides)
+    setting = setting_on_cluster(nodes_with(*gpus, cpus=8), "partition x", divides=divides)
     assert [len(node.devices) for node in setting.nodes] == taken
     assert sum(taken) * DEVICE // setting.place.gpu_milli == 6
     world = Told(setting)
@@ -259,6 +267,23 @@ def test_nodes_of_a_cluster_make_six_places(
 
 def test_what_a_cluster_lacks_for_the_demo_is_said() -> None:
     with pytest.raises(TooSmall, match="needs 6 GPUs of one type, and partition x has 5"):
-        setting_on_slurm(nodes_with(5), "partition x", divides=False)
-    with pytest.raises(TooSmall, match="needs a CPU"):
-        setting_on_slurm(nodes_with(6), "partition x", divides=False)
+        setting_on_cluster(nodes_with(5), "partition x", divides=False)
+    with pytest.raises(TooSmall, match="needs a CPU and"):
+        setting_on_cluster(nodes_with(6), "partition x", divides=False, whole_cpus=True)
+
+
+def test_of_pods_nothing_is_believed_that_no_output_says(told: Told) -> None:
+    saves = "it saves a checkpoint and ends by itself"
+    resumes = "the borrower finishes from its checkpoint"
+    engine = EngineSetup("k8s", EngineType.KUBERNETES)
+    evidence = evidence_of(told.view())
+    evidence.trained, evidence.pods = None, Pods(engine, "/kept")
+    assert failed(verdict(evidence)) == {saves, resumes}
+    evidence.stopped_at_step = STEP
+    assert failed(verdict(evidence)) == set()
+    evidence.resumed_at_step = 0
+    assert failed(verdict(evidence)) == {resumes}
+    evidence.pods = Pods(engine)
+    checks = verdict(evidence)
+    assert failed(checks) == set()
+    assert resumes not in {check.what for check in checks}
