@@ -514,7 +514,7 @@ async def test_that_a_pod_is_gone_is_known_while_others_ask_for_sizes(
         await until(lambda: backend.is_offered("another") is False)
         monkeypatch.setattr(offers, "MOST_ASKED", 0)
         world.offer("p", "crowd", **{GROUP: "g"})
-        await until(lambda: "looked for" in backend.why_not_offered("crowd/p"))
+        await until(lambda: "looked up" in backend.why_not_offered("crowd/p"))
         world.api.take_away("team/one")
         await until(lambda: backend.is_offered(offer.key) is False)
         more.cancel()

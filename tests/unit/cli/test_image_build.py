@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     [
         (("-t", "x"), "names no registry"),
         (("-t", f"{NAME}@sha256:{'0' * 64}"), "has a digest"),
-        (("-t", "r.example/UP"), "small letters"),
+        (("-t", "r.example/UP"), "lower-case letters"),
         (("-t", NAME, "--build-arg", "x"), "is not NAME=VALUE"),
         (("-t", NAME, "--secret", "id=a"), "is id=NAME,src=FILE"),
         (("-t", NAME, "--secret", "id=a,src=/nowhere/x"), "there is no file /nowhere/x"),

@@ -254,7 +254,7 @@ def test_strict_queues_wait_behind_whom_a_reservation_holds_up() -> None:
 @pytest.mark.parametrize(
     ("more", "code", "words"),
     [
-        ({"name": "a b"}, Code.BAD_REQUEST, "no name"),
+        ({"name": "a b"}, Code.BAD_REQUEST, "cannot be the name"),
         ({"end": Instant(5)}, Code.BAD_REQUEST, "before it begins"),
         ({"begin": Instant(1), "end": Instant(5)}, Code.BAD_REQUEST, "over already"),
         ({"nodes": (NodeId(7),)}, Code.NO_SUCH_NODE, "no node 7"),

@@ -25,4 +25,4 @@ def test_a_reason_of_usual_length_is_whole_and_none_is_endless() -> None:
 
 
 def test_without_a_word_it_says_so() -> None:
-    assert shortened(" \n") == "uv ended without a word"
+    assert shortened(" \n") == "uv ended without a message"
