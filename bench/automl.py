@@ -26,7 +26,7 @@ from allotment.model.reports import TrialReport
 from allotment.model.spec import NEVER, JobSpec, TaskRole
 from allotment.model.sweeps import Goal, Halving, Sweep
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
-from allotment.policies.estimates.promised import Promised
+from allotment.policies.estimates.time_limit import TimeLimit
 from allotment.sim.catalogue import policies, recipe
 from allotment.sim.cluster import cluster_of
 from allotment.sim.machines import Machines
@@ -94,7 +94,7 @@ class Trials:
     ) -> None:
         self._curves, self._noise = made, noise
         nodes, settings = cluster_of(f"{devices // 4}x4"), Settings()
-        chosen = policies(recipe("backfill"), settings, Promised(), Counter())
+        chosen = policies(recipe("backfill"), settings, TimeLimit(), Counter())
         self.engine = Engine(State(chosen))
         self.machines = Machines(self.engine, nodes, settings, Speeds(nodes), 0)
         owner = Tenant(ALL, BEYOND_ALL, (Queue("default", QueueOrder.SKIP),))

@@ -10,7 +10,7 @@ come too. Each job is asked for with every kind of knowledge of how long jobs ru
 
 * `exact`: how long each will run yet, which nobody can know: what is left is the error of not
   knowing who comes later;
-* `limits`: what its user promised, and nothing else: the true run time times a factor between
+* `limits`: its time limit, and nothing else: the true run time times a factor between
   1.2 and 10, drawn evenly on a logarithmic scale, rounded up to a length that people write;
 * `history`: earlier jobs of the same user and name, else of the same tenant;
 * `both`: limits, and earlier jobs with theirs, as a service has them.
@@ -263,7 +263,7 @@ def replay(trace: Trace, options: "Options", policy: str) -> list[Row]:
         trace,
         cluster_of(options.cluster),
         policy.removesuffix("+tenants"),
-        Settings(estimates="promised"),
+        Settings(estimates="limit"),
         options.seed,
         owners=owners,
     )

@@ -30,13 +30,13 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     served_ms: Millis = Millis(0)
     lost_ms: Millis = Millis(0)
     limit_ms: Millis = Millis(-1)
-    """The run time its user promised not to exceed; -1 when there was no such promise."""
+    """Its time limit; -1 where it has none."""
     since: Instant | None = None
     starting: bool = False
     due_at: Instant | None = None
     """When it should have ended; None if that was not said."""
     predicted_ms: Millis = Millis(-1)
-    """The run time that is predicted where none was promised; -1 where nothing is known."""
+    """The run time that is predicted where there is no limit; -1 where nothing is known."""
     switch_ms: Millis = Millis(0)
     """How long it took from being placed to running, in its present attempt."""
     weight: int = 1
@@ -68,7 +68,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     def end_of(self, run_ms: int, placed_at: Instant, now: Instant) -> int:
         """Return when it will be gone that was placed then, and runs for so long in all.
 
-        A gang that runs for longer than was promised ends any moment; than was predicted, for
+        A gang that runs for longer than its limit ends any moment; than was predicted, for
         as long again, and so on: a prediction that came true too late must not come true again.
         """
         length = self.left_of(run_ms)

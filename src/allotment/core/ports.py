@@ -39,7 +39,7 @@ class Fairness(Protocol):
 
 
 class Estimates(Protocol):
-    """How long jobs run: known, promised by their users, or guessed from history."""
+    """How long jobs run: known, by their time limits, or predicted from earlier jobs."""
 
     def run_ms(self, job: Standing) -> int | None:
         """Return the run time of a job from start to end, or None when nothing is known."""

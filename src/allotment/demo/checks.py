@@ -187,7 +187,7 @@ def _checkpoint_interval_ms() -> int:
 
 
 def _handed_over(evidence: Evidence) -> Verdict:
-    """The owner got exactly what was promised, once the borrower was gone, as its own."""
+    """The owner got its reserved place, once the borrower was gone, as its own."""
     facts = evidence.facts
     ended, reserved = facts.first(e.AttemptEnded, LARGE, 1), facts.first(e.Reserved, OWNER)
     placed = facts.first(e.AttemptPlaced, OWNER)

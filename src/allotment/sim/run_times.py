@@ -1,4 +1,4 @@
-"""How long jobs will run yet, from those that finished and from what users promised.
+"""How long jobs will run yet, from those that finished and from time limits.
 
 The run time of a job is what its like needed: jobs of the same user and name, else of its
 tenant. Low, expected and high are the quartiles and the median of those that ran for

@@ -54,7 +54,7 @@ class Settings(msgspec.Struct, frozen=True):
     """`las`: the device-time up to which all jobs count as alike."""
     promote: int = 0
     """`las2d`: back to the first queue after waiting this many times the run time; 0 never."""
-    estimates: Literal["exact", "noisy", "history", "promised", "predicted"] = "exact"
+    estimates: Literal["exact", "noisy", "history", "limit", "predicted"] = "exact"
     """What policies that ask for run times are told."""
     noise: float = 0.3
     """`noisy`: the standard deviation of the logarithm of told over true run time."""
@@ -204,6 +204,8 @@ WORDS: Mapping[str, tuple[str, object]] = {
     **dict.fromkeys(("mtbf_ms", "promote", "grow_ms"), ("never", 0)),
 }
 """What some defaults are called, and what they are."""
+OLD: Mapping[tuple[str, str], str] = {("estimates", "promised"): "limit"}
+"""Values by the names that they had before."""
 
 
 def _value(name: str, text: str) -> object:
@@ -214,6 +216,7 @@ def _value(name: str, text: str) -> object:
         return [read_length(part) for part in text.split(",")]
     if name.endswith("_ms"):
         return read_length(text)
+    text = OLD.get((name, text), text)
     is_short = text.startswith(".") and text[1:2].isdigit()  # .3, a number to most
     return f"0{text}" if is_short else text
 

@@ -24,7 +24,7 @@ from allotment.model.quantity import DEVICE, Instant, Millis, Resources, earlier
 from allotment.model.spec import NEVER, GiveWay, JobSpec, Priority, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, RankBy, Tenant
 from allotment.policies.estimates.known import Known
-from allotment.policies.estimates.promised import Promised
+from allotment.policies.estimates.time_limit import TimeLimit
 from allotment.policies.moving.least_used import LeastUsedPairs
 from allotment.policies.moving.pairs import RandomPairs
 from allotment.policies.rescheduling.ports import Packing
@@ -64,7 +64,7 @@ class Simulation:
         self._keeps_priorities = settings.priorities == "keep"
         self._predicts = settings.estimates == "predicted"
         self._grows = settings.grow_ms > 0 and settings.grow_to > 1
-        known = Promised() if self._predicts else Known(self.run_ms_of)
+        known = TimeLimit() if self._predicts else Known(self.run_ms_of)
         speeds = scenario.speeds()
         devices = sum(len(node.devices) for node in nodes)
 

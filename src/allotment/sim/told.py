@@ -4,7 +4,7 @@
 * `noisy`: the same, times a factor whose logarithm is drawn from a normal distribution;
 * `history`: the mean of the last two run times of the same user and name, or of the same
   user (Tsafrir, Etsion and Feitelson, TPDS 18(6), 2007); nothing before the first end;
-* `promised`: the limit that came with the job, if any did;
+* `limit`: the time limit of the job, if it has one;
 * `predicted`: nothing here, as the engine predicts by itself: as it does in a service.
 """
 
@@ -37,7 +37,7 @@ class Told:
             case "noisy":
                 drawn = Random(f"{self._seed}/told/{place}").gauss(0.0, self._noise)
                 return max(1, round(job.run_ms * exp(drawn)))
-            case "promised":
+            case "limit":
                 return job.limit_ms or None
             case "predicted":
                 return None

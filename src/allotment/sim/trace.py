@@ -48,7 +48,7 @@ class TraceJob(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """How many time slices its turn is long, where jobs take turns."""
     preemptible: bool = True
     limit_ms: Millis = Millis(0)
-    """The run time its user promised not to exceed; 0 when there was no such promise."""
+    """Its time limit; 0 where it has none."""
     ending: Ending = Ending.SUCCEEDED
     queue: str = "default"
     """Of its tenant, where the cluster has owners."""

@@ -1,7 +1,7 @@
 """The policies of a service, and of the forecasts of what it will do."""
 
 from allotment.core.policies import Policies
-from allotment.policies.estimates.promised import Promised
+from allotment.policies.estimates.time_limit import TimeLimit
 from allotment.policies.named import FAIRNESS, ranking
 from allotment.policies.ordering.fifo import Fifo
 from allotment.policies.placing.pack import Pack
@@ -12,15 +12,15 @@ from allotment.policies.victims.least_lost import LeastLost
 
 def policies() -> Policies:
     """Return the policies of a service, one of each kind."""
-    promised = Promised()
+    limits = TimeLimit()
     return Policies(
         Fifo(),
         BorrowAndReturn(),
         Pack(),
         LeastLost(),
-        estimates=promised,
+        estimates=limits,
         rescheduler=growing,
         predicts=True,
         fairness=FAIRNESS,
-        ranking=ranking(promised),
+        ranking=ranking(limits),
     )

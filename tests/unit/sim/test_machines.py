@@ -140,7 +140,7 @@ def test_chance_is_the_seeds() -> None:
     assert once == again
 
 
-@pytest.mark.parametrize("told", ["exact", "noisy", "history", "promised", "predicted"])
+@pytest.mark.parametrize("told", ["exact", "noisy", "history", "limit", "predicted"])
 def test_whatever_is_told_of_run_times_everybody_ends(told: str) -> None:
     jobs = [a_job(str(n), n, 10 + n * 7 % 50, user="ann", limit_ms=HOUR) for n in range(60)]
     for policy in ("easy", "sjf", "srtf", "ftf"):

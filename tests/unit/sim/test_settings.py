@@ -40,8 +40,7 @@ BAD = {
     "within=socket": "--set within=socket: one of node, switch, rack, none.",
     "placing=best": "--set placing=best: one of pack, spread, fgd.",
     "order=Strict": "--set order=Strict: one of strict, skip, easy, conservative, policy.",
-    "estimates=guess": "--set estimates=guess: one of exact, noisy, history, promised, "
-    "predicted.",
+    "estimates=guess": "--set estimates=guess: one of exact, noisy, history, limit, predicted.",
     "switch=6min": "--set switch: it must be shorter than a round (6min): otherwise",
     "turns=later": "--set turns=later: one of never, at_once, rounds, policy.",
     "tasks=8": "--set tasks=8: one of node, none.",
@@ -110,6 +109,10 @@ def test_of_a_key_twice_the_last_counts() -> None:
 def test_what_differs_from_the_defaults_is_told() -> None:
     settings = read_settings(["start=2s", "placing=spread", "round=360s"])
     assert chosen(settings) == (("placing", "spread"), ("start", "2s"))
+
+
+def test_a_value_is_also_read_by_its_old_name() -> None:
+    assert read_settings(["estimates=promised"]) == read_settings(["estimates=limit"])
 
 
 def test_an_unknown_setting_is_told_the_three_nearest() -> None:
