@@ -174,11 +174,13 @@ def handlers(count: Count) -> dict[type[Exception], Handler]:
         )
         return send(details, dict(found.headers or {}))
 
-    async def other(_: HTTPConnection, error: Exception) -> Response:
-        return send(unexpected(error))
-
     async def gone(_: HTTPConnection, error: Exception) -> Response:  # noqa: ARG001
         return Response(status_code=400)  # nobody is there to read it
+
+    async def other(connection: HTTPConnection, error: Exception) -> Response:
+        if isinstance(error, Gone):  # as the answer of `gone` was sent
+            return await gone(connection, error)
+        return send(unexpected(error))
 
     def send(details: ProblemDetails, headers: dict[str, str] | None = None) -> Response:
         count(details.code)

@@ -121,7 +121,7 @@ class _Putting:
             Sent(name, state.st_size) for name, state in plain.items() if name not in known
         ]
         try:
-            known |= self._send(fresh)
+            self._send(fresh, known)
             if len(known) < len(plain):
                 return None
             return self._close(states, known)
@@ -147,8 +147,9 @@ class _Putting:
                     if each.digest in missing
                 }.values()
             ]
+            came: dict[str, Known] = {}
             try:
-                came = self._send(again)
+                self._send(again, came)
             except Refused as error:
                 if error.code != "conflict":
                     raise
@@ -168,19 +169,18 @@ class _Putting:
         path, kind = data_path(self._name, ":put"), {"Content-Type": JSON}
         return decode(self._transport.fetch("POST", path, data, kind, again=True), DataWanted)
 
-    def _send(self, files: Sequence[Sent]) -> dict[str, Known]:
-        """Bring files to the service; return those that stayed the same meanwhile."""
-        found: dict[str, Known] = {}
+    def _send(self, files: Sequence[Sent], found: dict[str, Known]) -> None:
+        """Bring files to the service. Of those that came, `found` has all that stayed the same
+        meanwhile, also where the connection is lost."""
         told = _Told(self._tell, files)
         address = self._transport.address
         if files and address is not None and address.socket:
             files = self._hand_over(files, found, told)
         for batch in batches(files) if files else ():
             told.now()
-            found |= self._sent_bytes(batch)
+            found.update(self._sent_bytes(batch))
             told.done(batch)
         self._sent += told.bytes
-        return found
 
     def _sent_bytes(self, batch: Sequence[Sent]) -> dict[str, Known]:
         body = Body(self._folder, batch, self.refuse)
