@@ -33,7 +33,7 @@ format: setup ## Rewrite the sources in the house format
 nightly: setup ## At length: histories, races, kills of the service, frameworks, mutants of the core
 	@$(BIN)/python -m tests.property.cells_nightly --operations 500000
 	@ALLOT_HISTORIES=1000 $(BIN)/python -m pytest $(LONG) tests/property
-	@ALLOT_KILLS=300 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos.py tests/e2e/test_chaos_images.py
+	@ALLOT_KILLS=300 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos.py tests/e2e/test_chaos_images.py tests/e2e/test_chaos_uploads.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest tests/e2e/test_chaos_slurm.py
 	@ALLOT_FAULTS=200 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_kubernetes.py
 	@ALLOT_FAULTS=200 ALLOT_TEST_KUBERNETES=1.36 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_devices.py
