@@ -39,7 +39,7 @@ nightly: setup ## At length: histories, races, kills of the service, frameworks,
 	@ALLOT_FAULTS=200 ALLOT_TEST_KUBERNETES=1.36 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_devices.py
 	@ALLOT_VECTORS=_ $(BIN)/python -m pytest $(LONG) tests/integration/kubernetes/test_hived_vectors.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
-	@ALLOT_WITHOUT_GPUS=1 $(BIN)/python -m pytest tests/e2e/test_demo_kubernetes.py
+	@ALLOT_NIGHT=1 $(BIN)/python -m pytest tests/e2e/test_demo_kubernetes.py tests/integration/kubernetes/test_nodes.py
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
 	@scripts/mlflow && $(BIN)/python -m pytest tests/integration/mlflow

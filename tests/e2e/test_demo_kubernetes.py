@@ -90,7 +90,7 @@ def test_an_image_that_cannot_run_it_is_told_before_it_begins(kubernetes: Kubern
     assert "It left nothing behind" in done.stdout
 
 
-@pytest.mark.skipif("ALLOT_WITHOUT_GPUS" not in os.environ, reason=AT_NIGHT)
+@pytest.mark.skipif("ALLOT_NIGHT" not in os.environ, reason=AT_NIGHT)
 def test_a_cluster_without_gpus_and_without_a_volume_has_virtual_ones(
     kubernetes: Kubernetes, image: str
 ) -> None:

@@ -1,6 +1,9 @@
 """Tasks that end themselves without the service, on nodes of a real Kubernetes."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +20,10 @@ from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.ports import Binding, GangLaunch, Report, TaskLaunch
+from tests.support.cluster import until
 from tests.support.kubernetes import IMAGE, MARKS, SILENT_S, Kubernetes
+from tests.support.on_kubernetes import OnKubernetes
+from tests.support.on_slurm import shell
 from tests.support.patience import PATIENCE_S
 
 pytestmark = MARKS
@@ -136,40 +142,72 @@ async def launched(backend: KubernetesBackend, gang: GangLaunch) -> None:
     assert await backend.launch(gang) == {}
 
 
-def test_what_a_lost_node_ran_is_dead_before_it_is_run_again(
-    tasks: Tasks, folder: Path
-) -> None:
-    """Its kubelet is killed, so nobody but the task itself could end it."""
-    words = f"sleep 31536{int.from_bytes(folder.name[-3:].encode())}"
-    kubernetes = tasks.kubernetes
+class Hasty(OnKubernetes):
+    """A service whose fence may be shorter than a configuration allows."""
 
-    async def story() -> None:
-        async with tasks.service() as backend:
-            gang = tasks.gang(words)
-            (key,) = (task.key for task in gang.tasks)
-            await launched(backend, gang)
-            await tasks.until_said(key, Seen.RUNNING)
-            async with asyncio.timeout(PATIENCE_S):
-                while not running(words):
-                    await asyncio.sleep(0.1)
-            kubernetes.kill(f"{kubernetes.nodes[0]}-kubelet")
-            async with asyncio.timeout(PATIENCE_S + FENCE_S):
-                while running(words):
-                    ends = [each.exit for each in tasks.said(key, Seen.ENDED)]
-                    assert not ends, "it would run twice"
-                    await asyncio.sleep(0.1)
-            end = await tasks.until_said(key, Seen.ENDED, SILENT_S + FENCE_S + MARGIN_S)
-            assert end.exit is not None
-            assert end.exit.lost
+    def up(self) -> None:
+        words = [sys.executable, "-c", HASTY, "up", "--foreground", "--config", self.config]
+        env = {**os.environ, "ALLOT_STATE": str(self.state)}
+        with (self.state.parent / "service.out").open("wb") as out:
+            self._process = subprocess.Popen(words, env=env, stdout=out, stderr=out)
+        until((self.state / "address.json").exists, "the service to be ready")
 
+    def down(self) -> None:
+        super().down()
+        self._process.wait(PATIENCE_S)
+
+
+HASTY = f"""\
+from allotment.backends.kubernetes import beats
+from allotment.wire import config_shape
+beats.MARGIN_S, beats.LATE_S, config_shape.SHORTEST_FENCE_MS = {MARGIN_S}, 0, 0
+from allotment.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def fenced(kubernetes: Kubernetes, folder: Path) -> Iterator[OnKubernetes]:
+    (folder / "state").mkdir()
+    cluster = Hasty(folder / "state", kubernetes, f", fence_after: {FENCE_S}s")
+    cluster.up()
     try:
-        asyncio.run(story())
+        yield cluster
     finally:
-        name = kubernetes.nodes[0]
-        if f"{name}-kubelet" not in kubernetes.running:
-            kubernetes.again(f"{name}-kubelet")
-        kubernetes.until(lambda: kubernetes.is_ready(name), f"{name} to be ready")
-        kubernetes.offer(name, 4)
+        cluster.down()
+        kubernetes.clear()
+
+
+def test_a_gang_with_a_lost_node_is_dead_before_it_is_run_again(fenced: OnKubernetes) -> None:
+    """The kubelet is killed and its containers run on: nobody but the task itself could end
+    what runs there."""
+    kubernetes, first = fenced.kubernetes, fenced.kubernetes.nodes[0]
+    words = f"sleep 31536{os.getpid()}"
+    script = f"[ $ALLOT_ATTEMPT -gt 1 ] || exec {words}"
+    job = fenced.submit(shell(script, count=2, resources={"gpu": 3}))
+    until(lambda: len(running(words)) == 2, "both tasks to run")
+    kubernetes.kill(f"{first}-kubelet")
+    try:
+
+        def is_over() -> bool:
+            left = len(running(words))
+            state = fenced.state_of(job)
+            assert left < 2 or state == "running", f"it is {state}, and both run"
+            return state == "queued"
+
+        until(is_over, "the gang to be ended", PATIENCE_S + SILENT_S + FENCE_S + MARGIN_S)
+        assert not running(words), "it would run twice"
+        (attempt,) = fenced.job(job)["attempts"]
+        assert f"node {first} was cut off" in str(attempt)
+        assert f"node {first} was cut off" in fenced.allot("show", str(job)).stdout
+        assert first in fenced.allot("why", str(job)).stdout
+    finally:
+        if f"{first}-kubelet" not in kubernetes.running:
+            kubernetes.again(f"{first}-kubelet")
+        kubernetes.until(lambda: kubernetes.is_ready(first), f"{first} to be ready")
+        kubernetes.offer(first, 4)
+    fenced.wait_for(job, "succeeded")
+    assert len(fenced.job(job)["attempts"]) == 2
 
 
 def test_tasks_end_where_the_service_stays_away_and_are_not_their_jobs_failure(

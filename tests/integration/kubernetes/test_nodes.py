@@ -1,5 +1,6 @@
 """Nodes of a real Kubernetes: closed on either side, used by others, silent, and gone."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.support.on_slurm import shell
 from tests.support.patience import PATIENCE_S
 
 pytestmark = MARKS
+AT_NIGHT = "by `make nightly`"
 
 
 def test_nodes_are_closed_on_either_side(cluster: OnKubernetes) -> None:
@@ -71,12 +73,13 @@ def test_nodes_join_and_leave_where_none_are_listed(
 
 @pytest.fixture
 def silenced(cluster: OnKubernetes) -> Iterator[tuple[OnKubernetes, int, str]]:
-    """A job whose node went silent while it runs, and that node."""
+    """A gang over both nodes, one of which went silent while it runs, and that node."""
     kubernetes = cluster.kubernetes
-    job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"))
+    script = "[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"
+    job = cluster.submit(shell(script, count=2, resources={"gpu": 3}))
     cluster.wait_for(job, "running")
-    (pod,) = cluster.pods_of(job)
-    node = pod["spec"]["nodeName"]
+    node = kubernetes.nodes[1]
+    assert {pod["spec"]["nodeName"] for pod in cluster.pods_of(job)} == {*kubernetes.nodes}
     kubernetes.kill(f"{node}-kubelet")
     try:
         until(
@@ -86,13 +89,17 @@ def silenced(cluster: OnKubernetes) -> Iterator[tuple[OnKubernetes, int, str]]:
         )
         yield cluster, job, node
     finally:
-        if f"{node}-kubelet" not in kubernetes.running:
-            kubernetes.again(f"{node}-kubelet")
-        kubernetes.until(lambda: kubernetes.is_ready(node), f"{node} to be ready")
-        kubernetes.offer(node, 4)
+        bring_back(kubernetes, node)
 
 
-def test_a_job_on_a_silent_node_is_not_run_twice(
+def bring_back(kubernetes: Kubernetes, node: str) -> None:
+    if f"{node}-kubelet" not in kubernetes.running:
+        kubernetes.again(f"{node}-kubelet")
+    kubernetes.until(lambda: kubernetes.is_ready(node), f"{node} to be ready")
+    kubernetes.offer(node, 4)
+
+
+def test_a_gang_with_a_silent_node_is_not_run_twice_and_ends_as_a_whole(
     silenced: tuple[OnKubernetes, int, str],
 ) -> None:
     cluster, job, node = silenced
@@ -100,23 +107,27 @@ def test_a_job_on_a_silent_node_is_not_run_twice(
     cluster.wait_for(other, "succeeded")
     assert node not in cluster.output(other)
     # Forgotten by the API, its pod is not known to be dead.
-    (pod,) = cluster.pods_of(job)
+    pods = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in cluster.pods_of(job)}
     cluster.kubernetes.kubectl(
-        "delete", "pod", pod["metadata"]["name"], "-n", "allotment", "--force",
-        "--grace-period=0",
-    )  # fmt: skip
-    until(lambda: not cluster.pods_of(job), "its pod to be forgotten")
+        "delete", "pod", pods[node], "-n", "allotment", "--force", "--grace-period=0"
+    )
+    until(lambda: len(cluster.pods_of(job)) == 1, "its pod to be forgotten")
     shown = cluster.job(job)
     assert shown["row"]["state"] == "running"
     assert len(shown["attempts"]) == 1
     assert "does not report" in str(shown["row"]["unheard"])
-    # Its node is taken out of the cluster: what it did is over.
+    # Its node is taken out of the cluster: what it did is over, and so is the whole gang.
     cluster.kubernetes.kubectl("delete", "node", node)
+    cluster.wait_for(job, "queued")
+    until(lambda: not cluster.pods_of(job), "the rest of the gang to be ended")
+    assert "no such node" in cluster.allot("show", str(job)).stdout
+    assert node in cluster.allot("why", str(job)).stdout
+    bring_back(cluster.kubernetes, node)
     cluster.wait_for(job, "succeeded")
     assert len(cluster.job(job)["attempts"]) == 2
 
 
-def test_a_job_on_a_node_that_comes_back_goes_on(
+def test_a_gang_with_a_node_that_comes_back_goes_on(
     silenced: tuple[OnKubernetes, int, str],
 ) -> None:
     cluster, job, node = silenced
@@ -126,3 +137,29 @@ def test_a_job_on_a_node_that_comes_back_goes_on(
     assert (shown["row"]["state"], len(shown["attempts"])) == ("running", 1)
     assert cluster.allot("cancel", str(job)).returncode == 0
     cluster.wait_for(job, "cancelled")
+
+
+@pytest.mark.may_skip(AT_NIGHT)
+@pytest.mark.skipif("ALLOT_NIGHT" not in os.environ, reason=AT_NIGHT)
+def test_a_gang_with_a_node_that_counts_as_dead_is_queued_again(
+    kubernetes: Kubernetes, folder: Path
+) -> None:
+    (folder / "state").mkdir()
+    cluster = OnKubernetes(folder / "state", kubernetes, ", force_after: 2s")
+    node = kubernetes.nodes[1]
+    cluster.up()
+    try:
+        script = "[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"
+        job = cluster.submit(shell(script, count=2, resources={"gpu": 3}))
+        cluster.wait_for(job, "running")
+        kubernetes.kill(f"{node}-kubelet")
+        cluster.wait_for(job, "queued", seconds=PATIENCE_S + SILENT_S)
+        shown = cluster.allot("show", str(job)).stdout
+        assert f"node {node} was silent for longer than `force_after`" in shown
+        bring_back(kubernetes, node)
+        cluster.wait_for(job, "succeeded")
+        assert len(cluster.job(job)["attempts"]) == 2
+    finally:
+        bring_back(kubernetes, node)
+        cluster.down()
+        kubernetes.clear()
