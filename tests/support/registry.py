@@ -249,7 +249,7 @@ class WithUsers(RealCluster):
 
     def ask_as(self, name: str, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """Ask as a user; give the status and what is answered."""
-        answer = as_user(USERS[name], cast("Any", _Asking(self)), method, path, body)
+        answer = as_user(USERS[name], cast("Any", Asking(self)), method, path, body)
         return answer.status, json.loads(answer.body) if answer.body else None
 
     def run(self, image: str, command: str, user: str = "", **more: Any) -> "Job":
@@ -276,7 +276,7 @@ class WithUsers(RealCluster):
         return json.dumps(answer)
 
 
-class _Asking:
+class Asking:
     """What `as_user` asks."""
 
     def __init__(self, cluster: RealCluster) -> None:

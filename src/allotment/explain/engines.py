@@ -13,6 +13,8 @@ ASKED = {
     Ability.IMAGES: "run it in an image",
     Ability.PMI: "start its tasks as the ranks of a program with MPI",
     Ability.DATASETS: "mount datasets by their names",
+    Ability.VERSIONS: "keep what it leaves as versions of a dataset",
+    Ability.ENVIRONMENTS: "give it an environment of packages",
     Ability.MPIRUN: "let mpirun start ranks in its other tasks",
 }
 """What a job asks for, in words."""
@@ -36,10 +38,20 @@ def unable(cluster: Cluster, requests: Sequence[Request]) -> str:
     named = requests[0].engine
     if named not in ("", ANY_ENGINE) and named not in cluster.ledger.engines:
         return f"There is no engine {named}."
-    asks = dict.fromkeys(ability for request in requests for ability in request.asks)
-    words = " and ".join(ASKED[ability] for ability in asks)
+    words = " and ".join(ASKED[ability] for ability in missing(cluster, requests))
     who = f"Engine {named} cannot" if named not in ("", ANY_ENGINE) else "No engine here can"
     return f"{who} {words}."
+
+
+def missing(cluster: Cluster, requests: Sequence[Request]) -> tuple[Ability, ...]:
+    """Return what a gang asks for that none of its engines can do; all that it asks for, where
+    each can do some of it."""
+    asks = dict.fromkeys(ability for request in requests for ability in request.asks)
+    engines, named = cluster.ledger.engines, requests[0].engine
+    lacks = [each for name, each in engines.items() if named in ("", ANY_ENGINE, name)]
+    return tuple(ability for ability in asks if all(ability in each for each in lacks)) or (
+        *asks,
+    )
 
 
 def bound(cluster: Cluster, requests: Sequence[Request]) -> str:

@@ -33,6 +33,10 @@ class Ability(StrEnum):
     """A task can start ranks in the other tasks of its job, with mpirun."""
     DATASETS = "datasets"
     """A task finds datasets by their names where its job wants them."""
+    VERSIONS = "versions"
+    """The service sees what a task leaves, and can keep that as a version of a dataset."""
+    ENVIRONMENTS = "environments"
+    """A task finds the packages that its job asks for."""
 
 
 class EngineType(StrEnum):
@@ -109,14 +113,16 @@ def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
 def asked_by(spec: JobSpec) -> tuple[Ability, ...]:
     """Return what a job asks of the engine of each of its tasks."""
     if spec.on_eviction is not GiveWay.SUSPEND and not (
-        spec.image or spec.data or spec.makes_versions or spec.mpi
+        spec.image or spec.data or spec.makes_versions or spec.environment or spec.mpi
     ):
         return ()
     suspends = (Ability.SUSPENDS,) if spec.on_eviction is GiveWay.SUSPEND else ()
     starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(spec.mpi, (Ability.PMI,))
     brings = (
         (Ability.IMAGES, spec.image),
-        (Ability.DATASETS, spec.data or spec.makes_versions),
+        (Ability.DATASETS, spec.data),
+        (Ability.VERSIONS, spec.makes_versions),
+        (Ability.ENVIRONMENTS, spec.environment),
     )
     return (*suspends, *(ability for ability, what in brings if what), *starts)
 

@@ -11,5 +11,7 @@ class Environment(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     key: str = ""
     lock: str = ""
     """The digest of the lock that they are, whose hashes are not kept here."""
+    carried: bool = False
+    """Whether its Python comes along: it is for images into which the service does not look."""
     file: str = ""
     """The file that has the requirements, until its user's client has read it."""

@@ -3,7 +3,7 @@
 from allotment.core.cluster import Cluster
 from allotment.core.request import shape_of
 from allotment.engine.state import State
-from allotment.explain.engines import able, unable
+from allotment.explain.engines import able, missing, unable
 from allotment.model import commands as c
 from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.errors import Code, Rejected
@@ -21,9 +21,12 @@ INSTEAD = {
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
     Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
     "in a service that runs as root, or Apptainer on Slurm's nodes.",
-    Ability.DATASETS: "Take `data` and `save` out, or name a folder that the nodes have "
-    "(`data: /PATH`); datasets by name need an engine of type local, or of type pilot without "
-    "`folder`.",
+    Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`). "
+    "Datasets by name need an engine of type local, or of type pilot without `folder`.",
+    Ability.VERSIONS: "Take `save` and `checkpoint.save` out, or name an engine of type "
+    "local or slurm, or of type pilot without `folder`.",
+    Ability.ENVIRONMENTS: "Take `environment` out, or bring an `image` that has the packages. "
+    "An environment needs an engine of type local or slurm, or of type pilot without `folder`.",
     Ability.PMI: "`mpi: pmix` and `pmi2` need an engine of type slurm. With pilots, have "
     f"mpirun start the ranks: `mpi: mpirun`. {ON_ONE_NODE}",
     Ability.MPIRUN: f"`mpi: mpirun` needs an engine of type slurm or pilot. {ON_ONE_NODE}",
@@ -60,7 +63,7 @@ def _check_spec(spec: JobSpec, cluster: Cluster) -> None:
         )
     requests = shape_of(spec).requests
     if engines and not able(cluster, requests):
-        asked = next(ability for request in requests for ability in request.asks)
+        asked = missing(cluster, requests)[0]
         raise Rejected(Code.NOT_SUPPORTED, unable(cluster, requests), INSTEAD[asked])
 
 

@@ -139,7 +139,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
                 own,
                 tools,
                 _packages(spec, folders),
-                folders.pythons() if spec.environment and not spec.image else "",
+                _pythons(spec, folders),
             )
             if path
         ),
@@ -209,7 +209,7 @@ def _task_launch(
         key=key,
         name=f"{role.name}.{number}",
         binding=binding_of(attempt.slots[key.index], nodes),
-        argv=tuple(fill(word, known) for word in argv),
+        argv=_led(spec, folders, tuple(fill(word, known) for word in argv)),
         env=tuple(sorted(task_env(job, key.index, nodes, folders, account, tracked).items())),
         resources=role.resources,
     )
@@ -459,6 +459,32 @@ def _sweep(trial: ArraySlice) -> Env:
 
 def _packages(spec: JobSpec, folders: Folders) -> str:
     return folders.environment(spec.environment.key) if spec.environment else ""
+
+
+def _pythons(spec: JobSpec, folders: Folders) -> str:
+    is_of_image = spec.environment and spec.image and not spec.environment.carried
+    return folders.pythons() if spec.environment and not is_of_image else ""
+
+
+CARRIED = """\
+"$0/bin/python" -I -S -c 'import os, sys
+libc = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
+sys.exit([*map(int, libc.split("."))] < [2, 28])' ||
+{ echo "allot: this image cannot run the Python of the environment:" \
+"it needs glibc 2.28 or newer" >&2; exit 126; }
+case ":$PATH" in ":$0/bin:"*) ;; *) PATH="$0/bin:$PATH"; export PATH;; esac
+exec "$@"
+"""
+"""Looks whether an image can run a Python that came along, and has it found before all others.
+
+What is in the image only the image knows, and what its own PATH is."""
+
+
+def _led(spec: JobSpec, folders: Folders, argv: tuple[str, ...]) -> tuple[str, ...]:
+    """Return a task's words, led by what looks whether its environment can be used."""
+    if not (argv and spec.environment and spec.environment.carried):
+        return argv
+    return ("/bin/sh", "-c", CARRIED, _packages(spec, folders), *argv)
 
 
 def _of_packages(spec: JobSpec, folders: Folders) -> Env:

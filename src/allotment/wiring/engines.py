@@ -267,9 +267,9 @@ def abilities_of(setup: EngineSetup) -> frozenset[Ability]:
 
             return abilities_with(program_of(setup))
         case EngineType.PILOT:
-            from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
+            from allotment.backends.pilot.backend import abilities_on  # noqa: PLC0415
 
-            return _with_images_of_root(PilotBackend.abilities)
+            return _with_images_of_root(abilities_on(setup.folder))
         case EngineType.KUBERNETES:
             from allotment.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415
 

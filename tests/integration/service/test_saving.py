@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.integration.service.test_data import as_user, job_of
-from tests.support.cluster import until
+from tests.support.cluster import RealCluster, until
 from tests.support.registry import CONFIG, Job, WithUsers, a_service
 
 pytestmark = [
@@ -43,7 +43,7 @@ def asked(
     return service.ask_as(user, "POST", "/v1/jobs", spec)
 
 
-def is_settled(service: WithUsers, job: int) -> bool:
+def is_settled(service: RealCluster, job: int) -> bool:
     view = service.get(f"/v1/jobs/{job}")
     return bool(view["saved"] or view["unsaved"])
 

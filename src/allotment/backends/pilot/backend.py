@@ -88,6 +88,15 @@ COURTESY_S = 30.0
 LEASE_S = 3600.0
 
 
+SEEN = frozenset({Ability.DATASETS, Ability.VERSIONS, Ability.ENVIRONMENTS})
+"""What rests on files that the service and the nodes see both."""
+
+
+def abilities_on(disk: str) -> frozenset[Ability]:
+    """Return what can be done with the nodes' own disks; '' where they see the service's."""
+    return PilotBackend.abilities - SEEN if disk else PilotBackend.abilities
+
+
 class PilotBackend:
     """Runs tasks on whole nodes. `nodes` are those of the configuration.
 
@@ -119,10 +128,9 @@ class PilotBackend:
         self._nodes = nodes
         self._divided = divided
         self._idle_s, self._lease_s = idle_s, lease_s
+        self.abilities = abilities_on(disk)
         if images is None:
             self.abilities = self.abilities - {Ability.IMAGES}
-        if disk:  # What the service keeps of datasets is on no node then.
-            self.abilities = self.abilities - {Ability.DATASETS}
         self._images = NodeImages(images, self._links_up)
         self._disk = disk
         self._data = data

@@ -145,7 +145,9 @@ class SlurmBackend:
     """Runs tasks in one partition. `nodes` are those of the configuration, by name."""
 
     name = "slurm"
-    abilities = frozenset({Ability.ENTERS, Ability.PMI, Ability.MPIRUN})
+    abilities = frozenset({
+        Ability.ENTERS, Ability.PMI, Ability.MPIRUN, Ability.VERSIONS, Ability.ENVIRONMENTS,
+    })  # fmt: skip
     """A suspended Slurm job keeps its devices, and which devices it gets Slurm decides."""
 
     def __init__(

@@ -17,6 +17,7 @@ import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.model.engines import Ability
 from allotment.model.environment import Environment
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
@@ -26,6 +27,7 @@ from allotment.model.spec import JobSpec
 from allotment.model.unusable import Unusable
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
+from allotment.service.abilities import INSTEAD
 from allotment.service.access import is_admin, may_administer
 from allotment.service.environments.for_image import turn
 from allotment.service.environments.lasting import Failed, Lasting, TooLarge
@@ -46,12 +48,12 @@ from allotment.service.environments.requirements import (
 )
 from allotment.service.environments.sizes import to_be_fetched
 from allotment.service.environments.store import EnvironmentStore, Known
-from allotment.service.environments.target import ANY, Target, fetched, in_image
+from allotment.service.environments.target import ANY, Target, carried, fetched, in_image
 from allotment.service.environments.uv import BUILDER, Uv
 from allotment.service.environments.view import EnvironmentRow
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import image_wish
-from allotment.service.ports import Backend, Identity, LookingInside
+from allotment.service.ports import Backend, Contained, Identity, LookingInside, Several
 from allotment.service.threads import Threads
 
 RESOLVING_S: Final = 60.0
@@ -136,28 +138,44 @@ class Environments:
         known = await self._resolved(wish, target, owner)
         key = await asyncio.to_thread(self._noted, known, uid)
         lock = f"sha256:{hashlib.sha256(known.lock.encode()).hexdigest()}" if locked else ""
-        fixed = Environment(known.python, known.requirements, key, lock)
+        comes_along = target is not None and not target.program
+        fixed = Environment(known.python, known.requirements, key, lock, carried=comes_along)
         return msgspec.structs.replace(spec, environment=fixed)
 
     async def _target(self, spec: JobSpec, asked: Environment, owner: Actor) -> Target | None:
-        """Return which Python of its image a job gets; None without one. Raises Rejected."""
-        if not spec.image or not isinstance(self._backend, LookingInside):
+        """Return which Python a job gets that is not this machine's: one of its image, or one
+        that comes along to images into which the service does not look. Raises Rejected."""
+        engines = self._engines(spec)
+        if not spec.image and not any(isinstance(engine, Contained) for engine in engines):
             return None
+        if len(engines) > 1 or not isinstance(engines[0], LookingInside):
+            return carried(platform.machine())
         try:
             wish = image_wish(spec, await self._accounts.of(owner))
         except BackendError as error:
             raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
-        found = await self._backend.pythons_in(wish)
+        found = await engines[0].pythons_in(wish)
         return in_image(found, asked.python, platform.machine())
 
+    def _engines(self, spec: JobSpec) -> Sequence[Backend]:
+        """Return the engines that can give a job its environment. Raises Rejected."""
+        backend = self._backend
+        all_ = backend.engines_for(spec.engine) if isinstance(backend, Several) else (backend,)
+        asked = {Ability.ENVIRONMENTS, *([Ability.IMAGES] if spec.image else [])}
+        if found := [engine for engine in all_ if asked <= engine.abilities]:
+            return found
+        who = "No engine here can" if len(all_) > 1 else f"Engine {all_[0].name} cannot"
+        why = f"{who} give a task an environment of packages."
+        raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.ENVIRONMENTS])
+
     def _check(self, spec: JobSpec, asked: Environment) -> None:
-        if self._backend.name != "local" or spec.batch is not None:
+        if spec.batch is not None:
             raise Rejected(
                 Code.NOT_SUPPORTED,
-                "An environment is built only for tasks on the service's own machine, and for "
-                "no batch script.",
-                "Take `environment` out, or bring an `image` that has the packages.",
+                "A batch script gets no environment of packages.",
+                "Take `environment` out, or give the job a `command` in place of the script.",
             )
+        self._engines(spec)
         if not self._uv.is_there:
             raise Rejected(
                 Code.NOT_SUPPORTED,
@@ -221,10 +239,13 @@ class Environments:
     def _resolve(self, asked: Environment, target: Target | None, source: str) -> Known:
         """Return what requirements are, exactly. Raises Failed; Rejected without a Python."""
         build: Build | None = None
+        comes_along = target is not None and not target.python
         version = self._uv.version_of(ANY if target else asked.python or ANY)
-        if not version:
-            build = self._to_fetch(asked.python, source)
+        if comes_along or not version:
+            build = self._to_fetch(asked.python, source, along=comes_along)
+            libc = target.platform if target else ""
             target = fetched(build.version, platform.libc_ver()[1], platform.machine())
+            target = msgspec.structs.replace(target, platform=libc or target.platform)
             version = self._uv.version_of(ANY) or sys.executable
         target = target or Target(version)
         words = ("--quiet", *_WHEELS, "--python", version, *target.words)
@@ -235,7 +256,7 @@ class Environments:
             lock = text
         else:
             lock = self._compiled(text, words)
-        libc = target.platform if target.program else ""
+        libc = target.platform if target.program or comes_along else ""
         return Known(target.python, lines, lock, 0, 0, target.program, libc, build)
 
     def _compiled(self, text: str, words: Sequence[str]) -> str:
@@ -262,21 +283,31 @@ class Environments:
         if other := unlike(requirements, offered):
             raise Failed(f"the index has {other} in other bytes than those of the lock")
 
-    def _to_fetch(self, python: str, source: str) -> Build:
-        """Choose a Python that the machine does not have. Raises Rejected and Failed."""
+    def _to_fetch(self, python: str, source: str, *, along: bool) -> Build:
+        """Choose a Python that the machine does not have, or that is to come `along` into an
+        image. Raises Rejected and Failed."""
         aside = self._store.new_folder()
         try:
             build = chosen(self._uv, source, python or ANY, aside) if source else None
         except Failed as error:
             raise Rejected(
                 Code.UNAVAILABLE,
-                f"The machine has no Python {python or ANY}, and {error}.",
+                f"A Python {python or ANY} is to be fetched, and {error}.",
                 "This is the administrator's matter: `pythons` in the configuration.",
             ) from error
         finally:
             remove(None, str(aside))
         if build is not None:
             return build
+        if along:
+            why = "no Python that fits is offered" if source else "none is offered"
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                "environment: into an image on this engine the service does not look, so its "
+                f"Python has to come along, and {why} (`pythons` in the configuration).",
+                "Ask the administrator to set `pythons`, name an engine of type local, or "
+                "bring an `image` that has the packages.",
+            )
         found = self._uv.pythons(RESOLVING_S)
         none = ", and none that fits is offered for it" if source else ""
         more = "" if source else ", or to have it fetched (`pythons` in the configuration)"
@@ -289,7 +320,8 @@ class Environments:
         )
 
     def _noted(self, known: Known, uid: int) -> str:
-        where = (known.platform, known.program) if known.program else (platform.libc_ver()[1],)
+        of_image = tuple(filter(None, (known.platform, known.program)))
+        where = of_image or (platform.libc_ver()[1],)
         python = (known.build.digest(b""),) if known.build else ()
         parts = ("1", known.python, platform.machine(), *where, *python, known.lock)
         text = "\0".join(parts).encode()
@@ -528,10 +560,11 @@ def _target_of(known: Known) -> Target:
 
 def _is_of(known: Known, asked: Environment, target: Target | None) -> bool:
     """Whether what is known of a key is what a job asks for."""
+    wanted = target or Target(asked.python)
     return (
         known.requirements == asked.requirements
         and known.python == asked.python
-        and _target_of(known) == (target or Target(asked.python))
+        and _target_of(known) == msgspec.structs.replace(wanted, python=known.python)
     )
 
 

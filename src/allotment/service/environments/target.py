@@ -20,6 +20,10 @@ _TOLD: Final = (40, 39, 38, 37, 36, 35, 34, 33, 32, 31, 28, 17)
 _KINDS: Final = ("x86_64", "aarch64")
 _CLAUSE: Final = re.compile(r"(<=|>=|<|>|~=|!=|==)([0-9.]+?)(?:\.\*)?")
 
+_LEAST: Final = "28"
+"""Of glibc 2: what images need that get a Python along. Most have newer ones, and hardly any
+wheels need one."""
+
 Version = tuple[int, ...]
 
 
@@ -59,6 +63,14 @@ def in_image(pythons: Sequence[ImagePython], asked: str, machine: str) -> Target
         "Change `python`, or the image. Of an image's Python only the first two parts of its "
         "version are known.",
     )
+
+
+def carried(machine: str) -> Target:
+    """Return a Python to be fetched for images into which nobody looks, as yet of no version.
+
+    Raises Rejected.
+    """
+    return Target("", platform=_platform(f"2.{_LEAST}", machine))
 
 
 def fetched(version: str, libc: str, machine: str) -> Target:

@@ -14,15 +14,17 @@ from allotment.backends.local.images.fetching import look
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
-from allotment.backends.pilot.backend import PilotBackend
+from allotment.backends.pilot.backend import SEEN, PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.data_use import DataUse
-from allotment.model.engines import Ability, asked_by, asks_of
+from allotment.model.engines import Ability, EngineSetup, EngineType, asked_by, asks_of
+from allotment.model.environment import Environment
 from allotment.model.errors import Code, Rejected
 from allotment.model.image_names import BadReference, Reference, parse
 from allotment.model.quantity import NOTHING
 from allotment.model.spec import JobSpec
 from allotment.service.ports import ImageWish
+from allotment.wiring.engines import abilities_of
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -180,13 +182,19 @@ def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
     with_image = msgspec.structs.replace(bare, image="busybox")
     assert asks_of(NOTHING, asked_by(with_image)) == (Ability.IMAGES,)
     assert asks_of(NOTHING, asked_by(with_data)) == (Ability.DATASETS,)
+    with_packages = msgspec.structs.replace(bare, environment=Environment(key="k"))
+    assert asks_of(NOTHING, asked_by(with_packages)) == (Ability.ENVIRONMENTS,)
+    leaves = msgspec.structs.replace(bare, save="results")
+    assert asks_of(NOTHING, asked_by(leaves)) == (Ability.VERSIONS,)
     assert asks_of(NOTHING, asked_by(bare)) == ()
     assert Ability.IMAGES not in SlurmBackend.abilities
     for engine in (SlurmBackend, KubernetesBackend):
         assert Ability.DATASETS not in engine.abilities
     assert Ability.DATASETS in PilotBackend(Path("/s"), "main", tuple).abilities
     own_disks = PilotBackend(Path("/s"), "main", tuple, disk="/disk")
-    assert Ability.DATASETS not in own_disks.abilities
+    assert own_disks.abilities.isdisjoint(SEEN)
+    setup = EngineSetup("", EngineType.PILOT, "main", folder="/disk")
+    assert abilities_of(setup).isdisjoint(SEEN)
 
 
 def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:

@@ -1,0 +1,184 @@
+"""Environments of packages on a real Slurm: on nodes that are held, and in jobs of its own.
+
+Both see the service's folder. On the first a task sees its environment read-only; on the second
+nothing is mounted, and the rights of the files are all that there is.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from pwd import getpwnam
+from typing import Any, cast
+
+import pytest
+
+from tests.integration.api.test_guard import as_user as asked_as
+from tests.integration.service.test_saving import is_settled
+from tests.support.cluster import RealCluster, until
+from tests.support.on_pilots import Piloted
+from tests.support.on_slurm import a_shared_folder, as_user
+from tests.support.package_index import Index, a_package_index
+from tests.support.python_mirror import HERE, Mirror
+from tests.support.registry import Asking, Job
+from tests.support.slurm import TOOLS, Slurm
+
+pytestmark = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool(*TOOLS, "openssl"),
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+
+CONFIG = """\
+engines:
+  held: {{type: pilot, partition: main}}
+  jobs: {{type: slurm, partition: short}}
+nodes:
+- {{name: n1, cpu: 4, memory: 1000MiB, disk: 1TiB, engine: jobs}}
+- {{name: n2, cpu: 4, memory: 1000MiB, disk: 1TiB, engine: held}}
+tenants:
+  ann: {{users: [nobody, root]}}
+  ben: {{users: [games, root]}}
+visibility: private
+pythons: {pythons}
+limits: {{backoff: {{first: 100ms, most: 200ms}}}}
+"""
+ANN, BEN = "nobody", "games"
+"""Users that Slurm knows, too."""
+TENANTS = {ANN: "ann", BEN: "ben"}
+ENDED = ("succeeded", "failed", "cancelled")
+VERSION = "python -c 'import framework; print(framework.version, framework.__file__)'"
+
+
+class OnBoth(Piloted):
+    """A service whose nodes are held, or run jobs of Slurm."""
+
+    def up(self) -> None:
+        RealCluster.up(self)
+
+    def ask_as(self, user: str, spec: dict[str, Any]) -> tuple[int, Any]:
+        """Submit a job as a user of this machine; return the status and the answer."""
+        answer = asked_as(
+            getpwnam(user).pw_uid, cast("Any", Asking(self)), "POST", "/v1/jobs", spec
+        )
+        return answer.status, json.loads(answer.body)
+
+    def ended(self, user: str, engine: str, command: str, **more: Any) -> Job:
+        """Run a job of a user to its end."""
+        small = {"cpu": 0.1, "memory": "64MiB"}
+        spec = {"name": "t", "tenant": TENANTS[user], "command": command, "engine": engine,
+                "resources": small, **more}  # fmt: skip
+        status, answer = self.ask_as(user, spec)
+        assert status == 201, answer
+        self.wait_for(answer["id"], *ENDED)
+        return Job(self, answer["id"])
+
+    def says(self, user: str, engine: str, command: str, **more: Any) -> str:
+        """Run a job of a user to its good end; return what it wrote."""
+        job = self.ended(user, engine, command, **more)
+        said = self.output(job.id)
+        assert job.state == "succeeded", (str(job.diagnosis), said)
+        return said
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with a_shared_folder() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def index(folder: Path) -> Iterator[Index]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(folder / "home"))
+        with a_package_index(folder / "home") as made:
+            for version in ("1.0", "2.0"):
+                made.wheel("framework", version, f"version = {version!r}\n")
+            yield made
+
+
+@pytest.fixture(scope="module")
+def service(slurm: Slurm, folder: Path, index: Index) -> Iterator[OnBoth]:
+    mirror = Mirror(folder / "pythons")
+    mirror.add(98)
+    made = OnBoth(folder / "state", slurm, CONFIG.format(pythons=mirror.list.as_uri()))
+    made.up()
+    try:
+        yield made
+    finally:
+        made.down()
+        slurm.clear()
+
+
+def wish(*requirements: str, **more: str) -> dict[str, object]:
+    return {"requirements": list(requirements), **more}
+
+
+def test_one_is_built_once_for_all_nodes_and_users(service: OnBoth, index: Index) -> None:
+    found = {
+        service.says(user, engine, VERSION, environment=wish("framework<2"))
+        for user, engine in ((ANN, "held"), (ANN, "jobs"), (BEN, "jobs"), (BEN, "held"))
+    }
+    (words,) = found
+    assert words.split()[0] == "1.0"
+    assert f"{service.state}/environments/made/" in words
+    assert sum(path.endswith(".whl") for path in index.asked) == 1
+    assert "environment" in Job(service, service.get("/v1/jobs")["items"][0]["id"]).phases
+
+
+@pytest.mark.parametrize("engine", ["held", "jobs"])
+def test_a_python_that_the_nodes_lack_comes_along(service: OnBoth, engine: str) -> None:
+    script = "python -c 'import sys, framework; print(sys.base_prefix)'"
+    asked = wish("framework", python=f"{HERE}.98")
+    assert f"{service.state}/environments/pythons/" in service.says(
+        ANN, engine, script, environment=asked
+    )
+
+
+@pytest.mark.parametrize("engine", ["held", "jobs"])
+def test_no_user_of_a_node_can_change_one_or_find_that_of_others(
+    service: OnBoth, engine: str
+) -> None:
+    service.says(ANN, engine, VERSION, environment=wish("framework<2"))
+    (theirs,) = [
+        path for path in (service.state / "environments/made").iterdir()
+        if (path / "lib" / f"python{HERE}/site-packages/framework-1.0.dist-info").exists()
+    ]  # fmt: skip
+    before = sorted((path, path.lstat().st_mtime_ns) for path in theirs.rglob("*"))
+    made = service.state / "environments"
+    spoil = (
+        f"id -u; echo x >>{theirs}/lib/python{HERE}/site-packages/framework.py; "
+        f"chmod u+w {theirs} {theirs}/bin; rm -rf {theirs}/lib; mv {theirs} {theirs}.x; "
+        f"ln -sf /bin/sh {theirs}/bin/python; mkdir {made}/made/mine; "
+        f"touch {made}/new/x {made}/uv/cache/x {made}/pythons/x; "
+        f"ls {made}/made {made}/new {made}/known {made}/uv; "
+        f"cat {made}/salt {made}/known/*; true"
+    )
+    said = service.says(BEN, engine, spoil)
+    assert said.split()[0] != "0"
+    assert theirs.name not in said.partition("\n")[2].replace(f"made/{theirs.name}", "")
+    assert "framework==" not in said
+    after = sorted((path, path.lstat().st_mtime_ns) for path in theirs.rglob("*"))
+    assert after == before
+    assert "1.0" in service.says(ANN, engine, VERSION, environment=wish("framework<2"))
+
+
+def test_what_a_job_of_slurm_leaves_becomes_a_version(service: OnBoth) -> None:
+    as_user(ANN, service, "data", "create", "results")
+    script = 'echo kept >"$ALLOT_OUTPUT_DIR/words"'
+    job = service.ended(ANN, "jobs", script, save="results")
+    until(lambda: is_settled(service, job.id), "what became of the outputs")
+    view = service.job(job.id)
+    assert view["saved"] == "ann/results@1", str(view["unsaved"])
+    assert "kept" in service.says(ANN, "held", "cat /w/words", data={"results": "/w"})
+
+
+def test_datasets_are_refused_in_jobs_of_slurm(service: OnBoth) -> None:
+    as_user(ANN, service, "data", "create", "words")
+    words = service.state.parent / "words"
+    words.write_text("only-for-ann\n")
+    as_user(ANN, service, "data", "put", "words", str(words))
+    spec = {"name": "t", "tenant": TENANTS[ANN], "command": "true", "engine": "jobs",
+            "data": {"words": "/w"}}  # fmt: skip
+    status, refused = service.ask_as(ANN, spec)
+    assert (status, refused["code"]) == (501, "not_supported"), refused
+    assert "Engine jobs cannot mount datasets by their names" in refused["detail"]
