@@ -78,7 +78,7 @@ class Easy:
 
     @cached_property
     def at(self) -> Instant | None:
-        """Return when it can start as entitled; None where nobody knows: then none passes."""
+        """Return when it can start as entitled; None if that is not known: then none passes."""
         if self._is_plain():
             return self._starts_plainly()
         self._down = self._cluster.shut_nodes()

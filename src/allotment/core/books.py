@@ -28,7 +28,7 @@ class Placed:
         self.parting: dict[JobId, Gang] = {}
         """What shrinking gangs give up: tasks that were told to go, and are not gone yet."""
         self.elastic: dict[JobId, Gang] = {}
-        """Gangs that can go on with fewer tasks than they started with."""
+        """Gangs that can continue with fewer tasks than they started with."""
         self.resuming: dict[JobId, Gang] = {}
         """Suspended gangs that want their devices back."""
         self.frozen: dict[JobId, Gang] = {}
@@ -227,7 +227,7 @@ class Guarantee(Protocol):
         ...
 
     def objection(self, claim: Claim, entitlement: Entitlement) -> str:
-        """Return why a place may not be had by this entitlement; '' when it may."""
+        """Return why a place may not be used by this entitlement; '' when it may."""
         ...
 
     def borrowed_parts(self, gang: Gang) -> tuple[str, ...]:

@@ -115,7 +115,7 @@ def cap_on_resuming(cluster: Cluster, gang: Gang) -> tuple[Account, str] | None:
 
 
 def leases_of(cluster: Cluster, gang: Gang) -> Vector:
-    """Return what a suspended gang needs to go on."""
+    """Return what a suspended gang needs to resume."""
     return cluster.held_on(gang.slots, gang.leases())
 
 

@@ -65,7 +65,7 @@ class Cluster:
         self.slices = slices_of(tenants)
         """In which queues gangs take turns, and how long each is."""
         self.preempts = any(tenant.preempt is not Preempt.NONE for tenant in tenants)
-        """Whether a more urgent job may make less urgent ones of its tenant give way."""
+        """Whether a more urgent job may preempt less urgent ones of its tenant."""
         self.disruption = disruption_budget(tenants)
         """What protects jobs from more urgent ones of their tenant; None where nothing does."""
         self.ledger = Ledger(nodes)
@@ -219,7 +219,7 @@ class Cluster:
         )
 
     def stand_anew(self, gang: Gang, standing: Standing) -> None:
-        """Let a gang stand differently in its line: it got to run only now."""
+        """Change a gang's place in its queue: it began to run only now."""
         if gang.least and gang.standing.starting:
             # Once it runs it can give up tasks that others wait for.
             self.memos.blocked.clear()
@@ -239,7 +239,7 @@ class Cluster:
             self.ends.enter(gang)
 
     def _stand(self, gang: Gang, standing: Standing | None) -> None:
-        """Let a gang stand anew in its line; None while it is only a thought."""
+        """Give a gang another place in its queue; None while it is only a thought."""
         if standing is not None:
             gang.standing, gang.rank = standing, None
 

@@ -585,7 +585,7 @@ def _no_room(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot,
 
 
 def _reserved_takes_kept(cluster: Cluster, shape: Shape, decision: Evict) -> str:
-    """Whether so is a place that others make way for, now or once they have."""
+    """Whether so is a place that others have to leave, now or once they have left."""
     here = (decision.place.slots, decision.place.entitlement)
     if not takes_kept(cluster, shape, *here):
         return ""

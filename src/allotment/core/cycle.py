@@ -30,7 +30,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     # 2. Promote borrowers whose tenant has room in its guarantee again.
     if _room_may_be_back(cluster):
         yield from _promote(cluster, now)
-    # 3. Suspended gangs that want to go on get their own devices first; those that take turns
+    # 3. Suspended gangs that should resume get their own devices first; those that take turns
     #    wait like jobs.
     if cluster.placed.resuming:
         yield from _resume(cluster, now)
@@ -58,7 +58,7 @@ def _serve(cluster: Cluster, now: Instant, rescheduler: Rescheduler | None) -> P
 
 
 def in_turn(places: Places, gang: Gang) -> Decision | None:
-    """Return what lets a suspended gang go on: others may be displaced for it."""
+    """Return what lets a suspended gang resume: others may be displaced for it."""
     back, rescheduler = WayBack(places.cluster, gang, places.now), places.rescheduler
     decision = back.decision()
     if decision is not None or rescheduler is None or not back.is_in_turn:
@@ -70,7 +70,7 @@ def in_turn(places: Places, gang: Gang) -> Decision | None:
 def _in_vain(cluster: Cluster) -> bool:
     """Whether it is plain that no job can start where none displaces others.
 
-    All ask for more devices than are free, and no gang has to make way. Where nothing was
+    All ask for more devices than are free, and no gang has to leave. Where nothing was
     given back since the last look, and no job holds up another, it is enough that this is
     so of all that came since.
     """

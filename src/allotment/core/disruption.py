@@ -46,11 +46,11 @@ class DisruptionBudget:
         """When a gang that was protected at the last look of the queue pass is so no longer."""
 
     def is_protected(self, gang: Gang, now: Instant) -> bool:
-        """Whether a gang has run too short a time to make way."""
+        """Whether a gang has run too short a time to be preempted."""
         return self._runs_until(gang) > now
 
     def gives_way(self, waiting: Standing, gang: Gang, now: Instant) -> bool:
-        """Whether a gang gives way to a job of its tenant now."""
+        """Whether a job of its tenant may preempt a gang now."""
         return may_preempt(self._tenants, waiting, gang, now) and not self.is_protected(
             gang, now
         )
@@ -83,7 +83,7 @@ class DisruptionBudget:
     def _protected_until(
         self, rules: PreemptRules, waiting: Standing, gang: Gang, now: Instant
     ) -> Instant | None:
-        """Return when a gang may be made to give way; None if now, or not that is known."""
+        """Return when a gang may be preempted; None if now, or if that is not known."""
         if not may_preempt(self._tenants, waiting, gang, now):
             return next_turn(rules, waiting, gang, now)
         until = self._runs_until(gang)
@@ -106,7 +106,7 @@ class DisruptionBudget:
         return Instant(recent[0].at + rules.per_ms)
 
     def note(self, gang: Gang, now: Instant, *, goes_on: bool = False) -> None:
-        """Count a gang that loses its share now, or some of it and goes on with the rest."""
+        """Count a gang that loses its devices now, or some of them and keeps the rest."""
         rules = self.rules.get(gang.tenant)
         if rules is None or not rules.bounded:
             return
@@ -122,7 +122,7 @@ class DisruptionBudget:
         return tuple(loss for _, lost in sorted(self._lost.items()) for loss in lost)
 
     def recall(self, losses: Sequence[Loss]) -> None:
-        """Go on from what was counted before, where it still counts."""
+        """Continue from what was counted before, if it still counts."""
         for loss in losses:
             rules = self.rules.get(loss.tenant)
             if rules is not None and rules.bounded:

@@ -59,13 +59,13 @@ def more_urgent(cluster: Cluster, gang: Gang, now: Instant) -> bool:
 
 
 def may_go_on(cluster: Cluster, gang: Gang, now: Instant) -> bool:
-    """Whether a suspended gang may go on by the entitlement that it has, wherever it is."""
+    """Whether a suspended gang may resume by the entitlement that it has, wherever it is."""
     entitled = resume_entitlement(cluster, gang, now)
     return entitled is GUARANTEED or entitled is gang.entitlement
 
 
 def resume_entitlement(cluster: Cluster, gang: Gang, now: Instant) -> Entitlement | None:
-    """Return by which entitlement a suspended gang may go on; what it kept counts already.
+    """Return by which entitlement a suspended gang may resume; what it kept counts already.
 
     A borrower is not given what a more urgent job of its tenant would at once take from it.
     """

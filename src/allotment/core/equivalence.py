@@ -95,7 +95,7 @@ class EquivalenceClasses:
 
 
 class Cursor:
-    """Where a queue pass is in one class. Jobs may leave their queues while it goes on."""
+    """Where a queue pass is in one class. Jobs may leave their queues meanwhile."""
 
     def __init__(
         self, eclass: Shape, classes: EquivalenceClasses, groups: Mapping[Shape, list[Key]]
@@ -109,7 +109,7 @@ class Cursor:
         """Of shapes whose first job was met and stayed, the next: a heap."""
 
     def next(self, skip: set[Shape], leap: dict[Shape, Key]) -> Head | None:
-        """Go on to the next job, of a shape that is not left out.
+        """Go to the next job of a shape that is not left out.
 
         Of a shape put in `leap` the next is that one.
         """

@@ -64,7 +64,7 @@ class _Leaf:
         self.first = next(walk, None)
 
     def step(self) -> None:
-        """Go on to its next job."""
+        """Go to its next job."""
         self.first = next(self._walk, None)
 
 
@@ -93,7 +93,7 @@ class Rescaled:
         self._enter(part, level, shares)
 
     def rise_to(self, part: Path) -> None:
-        """Note which part has least of those that can go on."""
+        """Note which part has least of those that can continue."""
         parts, levels = self._parts, self._levels
         least = parts[part][0] if part in parts else 0
         falls, self._least = least < self._least, least

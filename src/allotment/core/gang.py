@@ -115,10 +115,10 @@ class Gang(msgspec.Struct):
     user: str = ""
     """Whose job it is."""
     rank: Rank | None = None
-    """Its place in the order of its line, kept while it holds."""
+    """Its place in the job order of its queue, kept while it holds."""
     on_eviction: GiveWay = GiveWay.AS_TENANT
     least: int = 0
-    """The tasks that an elastic gang can go on with; 0 for one that needs all it has."""
+    """The tasks with which an elastic gang can continue; 0 for one that needs all it has."""
     step: int = 1
     """By how many tasks it shrinks at least: groups stay whole."""
     shrinking: bool = False

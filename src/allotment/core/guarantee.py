@@ -1,7 +1,7 @@
 """In which form tenants have their guaranteed quota: counted, or in cells.
 
 Counted, a quota is an amount of each resource, wherever it is. In cells it is hardware that
-lies together: what is borrowed from it can always be had back in that form. What tenants may
+lies together: what is borrowed from it can always be got back in that form. What tenants may
 have by either is asked here. How places are found differs too: see `places.py`.
 """
 

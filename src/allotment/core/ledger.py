@@ -76,7 +76,7 @@ class NodeBook:
         self.bad: frozenset[int] = EMPTY
         """Devices that are not to be used: they are not free; a task on them stays."""
         self.taken: frozenset[int] = EMPTY
-        """Those of them that others use who run beside Allotment; `WHOLE` for the node."""
+        """Those of them that work beside Allotment uses; `WHOLE` for the node."""
         self.others = NOTHING
         """What others use of the host."""
         self.awaited = 0
@@ -330,7 +330,7 @@ class Ledger:
         self.closed: set[NodeId] = set()
         """Nodes that take no new work."""
         self.shared: set[NodeId] = set()
-        """Nodes of which others use a part who run beside Allotment."""
+        """Nodes of which work beside Allotment uses a part."""
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}

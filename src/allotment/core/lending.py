@@ -150,7 +150,7 @@ def free_of_type(cluster: Cluster, kind: str, by: Entitlement | None) -> int:
 # ── a place, task by task ───────────────────────────────────────────────────────────────
 #
 # The queue pass asks by what a job wants, before a place is looked for. Here the place is
-# known: the committer asks, and the search for one that others make way for.
+# known: the committer asks, and the search for one that others have to leave.
 
 
 def takes_kept(cluster: Cluster, shape: Shape, slots: Sequence[Slot], by: Entitlement) -> str:

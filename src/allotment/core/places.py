@@ -74,7 +74,7 @@ class Places:
         return self._displace(waiting)
 
     def preempt_own(self, waiting: Standing) -> Proposals:
-        """Let less urgent gangs of its tenant make way for a job, where it has that right."""
+        """Preempt less urgent gangs of its tenant for a job, where it has that right."""
         cluster, shape = self.cluster, waiting.shape
         if not cluster.preempts or shape.opportunistic:
             return
@@ -124,5 +124,5 @@ class Places:
         return bool(placed.borrowers or leaving or borrowed_places(cluster))
 
     def _evict(self, waiting: Standing, plan: PreemptionPlan) -> Evict:
-        """Reserve a place that others make way for."""
+        """Reserve a place that others have to leave first."""
         return evict(self.cluster, waiting.id, waiting.shape.pin, plan, self.now)

@@ -28,7 +28,7 @@ class Resume(msgspec.Struct, frozen=True):
 
 
 class Pack(msgspec.Struct, frozen=True):
-    """Let a suspended gang go on beside the one that has its devices; it holds none of them."""
+    """Let a suspended gang run beside the one that has its devices; it holds none of them."""
 
     job: JobId
     beside: JobId

@@ -30,7 +30,7 @@ class Fairness(Protocol):
 
     @property
     def rescales(self) -> bool:
-        """Whether parts count for no more than the least of them that can go on."""
+        """Whether parts count for no more than the least of them that can continue."""
         ...
 
     def share(self, claimant: Claimant, now: Instant) -> int:

@@ -61,7 +61,7 @@ class HeadOfLine:
     def block(self, job: Standing, eclass: Shape) -> bool:
         """Note a job that cannot start; return whether others like it are noted as well."""
         if eclass.queue == STRICT:
-            # It may be met again: each queue of it that might make others give way is.
+            # It may be met again: each queue of it that might preempt others is.
             self._classes.setdefault(eclass, self._cluster.pending.key(job.id))
             self.any = True
             return False
@@ -128,7 +128,7 @@ class Placer(Protocol):
         ...
 
     def preempt_own(self, waiting: Standing) -> Proposals:
-        """Let less urgent gangs of its tenant make way for a job, where it has that right."""
+        """Preempt less urgent gangs of its tenant for a job, where it has that right."""
         ...
 
     def reclaim(self, waiting: Standing) -> Proposals:
@@ -193,7 +193,7 @@ class QueuePass(Gates):
             if self.others:
                 for decision in self._walk(OPPORTUNISTIC):
                     yield decision
-                    # What a borrower held up in its tenant's own share may go on now.
+                    # What a borrower held up in its tenant's own share may start now.
                     reopened = reopened or self._tenant_of(decision) in self.held_up
 
     def _tenant_of(self, decision: Decision) -> str:
@@ -255,7 +255,7 @@ class QueuePass(Gates):
             yield decision
 
     def _lead_back(self, gang: Gang) -> Proposals:
-        """Let a suspended gang go on where others would start, if need be in its turn."""
+        """Let a suspended gang resume where others would start, if necessary in its turn."""
         right = resume_entitlement(self.cluster, gang, self.now)
         self.others = self.others or right is OPPORTUNISTIC or self.rescheduler is not None
         displaces = right is None and self._may_displace(self.entitlement)
@@ -271,7 +271,7 @@ class QueuePass(Gates):
         if gate is RESERVED or gate is ORDER:
             return ()
         if self.is_bypassed(waiting):
-            # Nothing makes way for it, and it holds up nothing: what was overtaken does.
+            # No gang is preempted for it, and it holds up nothing: what was overtaken does.
             self.skip.add(shape)
         elif gate is TIER:
             self._lose_turn(waiting)
@@ -369,7 +369,7 @@ class QueuePass(Gates):
         return Place(as_large(self.cluster, shape, decision.placement))
 
     def _go_on(self, following: Key | Next, shape: Shape) -> None:
-        """Go on with a job of a shape, behind one that may not start."""
+        """Continue with a job of a shape, behind one that may not start."""
         if following is Next.NONE:
             self.skip.add(shape)
         elif following is not Next.IN_ORDER:
@@ -448,7 +448,7 @@ class QueuePass(Gates):
         if self.cluster.preempts and self.entitlement is GUARANTEED:
             return self._urge(waiting, behind=behind)
         if self.entitlement is OPPORTUNISTIC or not self._matters_behind(waiting):
-            # Whether it may make others give way is a matter of its urgency.
+            # Whether it may preempt others depends on its urgency.
             self.skip.add(waiting.shape if self.cluster.preempts else self.eclass)
         return () if behind else self._reclaim(asking)
 

@@ -1,4 +1,4 @@
-"""A job's place in the order of its line, and how it moves with the clock."""
+"""A job's place in the order of its queue, and how it moves with the clock."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ Key = tuple[tuple[int, ...], JobId]
 
 
 class Rank(msgspec.Struct, frozen=True, gc=False):
-    """A job's place in the order of its line: the smaller key goes first.
+    """A job's place in the order of its queue: the smaller key goes first.
 
     The last part of the key grows by `slope` with every millisecond of the clock, so that
     the order of running jobs is known at any moment without asking again; see `moving`.

@@ -1,6 +1,6 @@
 """The way back of a suspended gang to its own devices: what may keep it, in one order.
 
-A cycle lets it go on when no gate is shut, or makes room on its devices where it may. `why`
+A cycle lets it resume when no gate is shut, or makes room on its devices where it may. `why`
 asks the same gates and puts the first that is shut in words. To ask changes nothing.
 """
 
@@ -31,11 +31,11 @@ class WayBack:
 
     @cached_property
     def entitlement(self) -> Entitlement | None:
-        """Return by which entitlement it may go on."""
+        """Return by which entitlement it may resume."""
         return resume_entitlement(self.cluster, self.gang, self.now)
 
     def first_shut(self) -> Gate | None:
-        """Return the first gate that keeps it from going on now; None if all are open."""
+        """Return the first gate that keeps it from resuming now; None if all are open."""
         cluster, gang = self.cluster, self.gang
         gate = None
         if gang.id in cluster.reserved or gang.leaving:
@@ -51,7 +51,7 @@ class WayBack:
         return gate
 
     def decision(self) -> Decision | None:
-        """Return what lets it go on: at once, or when borrowers have left its devices."""
+        """Return what lets it resume: at once, or when borrowers have left its devices."""
         cluster, gang, gate = self.cluster, self.gang, self.first_shut()
         if gate is None and self.entitlement is not None:
             return Resume(gang.id, self.entitlement, quota=self._quota())
@@ -66,7 +66,7 @@ class WayBack:
 
     @property
     def is_in_turn(self) -> bool:
-        """Whether others that make way for it would let it go on."""
+        """Whether it could resume if others were preempted for it."""
         shut = self.first_shut() in (Gate.RIGHT, Gate.ROOM)
         return shut and self.cluster.slots_open(self.gang.slots)
 

@@ -115,7 +115,7 @@ class Trial:
         self.scale_all_down(shrink)
 
     def part(self, gang: Gang, tasks: int) -> None:
-        """Let a gang go on with so many tasks: the others are there as yet."""
+        """Let a gang continue with so many tasks: the others are still there."""
         self.scale_down(gang, tasks)
         self.cluster.add(gang.surplus(tasks))
         self._undo.append(lambda: self.cluster.parted(gang.id))

@@ -195,7 +195,7 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
     state.count(job, 1)
     state.watch(job)
     state.foretelling.came(job)
-    state.line_up(job, record.at)
+    state.enqueue(job, record.at)
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -205,14 +205,14 @@ def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
     overtaking = state.cluster.overtaking
     if overtaking is not None and (counted := overtaking.of(job.id)) is not None:
         overtaking.recall({job.id: counted[0]})
-    state.step_out(job, record.at)
+    state.dequeue(job, record.at)
     state.foretelling.gone(job)
     state.count(job, -1)
     job.spec = event.spec
     state.count(job, 1)
     state.foretelling.came(job)
     state.watch(job)
-    state.line_up(job, record.at)
+    state.enqueue(job, record.at)
     if overtaking is not None:
         overtaking.recall({})
     state.timers.arm_job(job, state.config.limits)
@@ -220,18 +220,18 @@ def _edited(state: State, record: e.Record, event: e.JobEdited) -> None:
 
 def _held(state: State, record: e.Record, event: e.JobHeld) -> None:
     job = _step(state, event)
-    state.step_out(job, record.at)
+    state.dequeue(job, record.at)
     state.cluster.let_up()
 
 
 def _released(state: State, record: e.Record, event: e.JobReleased) -> None:
     job = _step(state, event)
-    state.line_up(job, record.at)
+    state.enqueue(job, record.at)
 
 
 def _reserved(state: State, record: e.Record, event: e.Reserved) -> None:
     # It was waiting: that its back-off ended is no event.
-    state.line_up(state.jobs[event.job], record.at)
+    state.enqueue(state.jobs[event.job], record.at)
     _overtakes(state, event.job)
     place = SavedPlace(event.job, event.slots, event.entitlement, event.victims, event.quota)
     state.cluster.reserve(state.reserved_place(place))
@@ -264,7 +264,7 @@ def _requeued(state: State, record: e.Record, event: e.JobRequeued) -> None:
             pass
         case _:
             job.used_retries += 1
-    state.line_up(job, record.at)
+    state.enqueue(job, record.at)
     state.timers.arm_job(job, state.config.limits)
 
 
@@ -274,7 +274,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     if not isinstance(event, e.JobSucceeded):
         job.diagnosis = getattr(event, "diagnosis", None)
     state.cluster.unreserve(job.id)
-    state.step_out(job, record.at)
+    state.dequeue(job, record.at)
     state.cluster.let_up()
     state.unwatch(job)
     state.count(job, -1)
@@ -283,7 +283,7 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.expect_anew(state.foretelling.finished(job))
     if job.id in state.dependents:
         for other in sorted(state.dependents[job.id]):
-            state.line_up(state.jobs[other], record.at)
+            state.enqueue(state.jobs[other], record.at)
 
 
 def _explained(state: State, record: e.Record, event: e.WaitExplained) -> None:
@@ -489,7 +489,7 @@ def _paced(state: State, record: e.Record, event: e.PaceMeasured) -> None:
     job.rates = {**job.rates, event.tasks: event.rate}
     _gauge(state, job)
     if state.cluster.placed.resuming and packs(state.cluster.tenants, job):
-        state.cluster.pending.arrivals += 1  # One of these may go on beside it.
+        state.cluster.pending.arrivals += 1  # One of these may run beside it.
 
 
 def _gained(state: State, record: e.Record, event: e.GainMeasured) -> None:
@@ -648,7 +648,7 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
         attempt.shrink = None
     if attempt.port:
         state.ports.give(attempt.port, port_count(job.spec))
-    state.step_out(job, record.at)
+    state.dequeue(job, record.at)
 
 
 # ── tasks ───────────────────────────────────────────────────────────────────────────────

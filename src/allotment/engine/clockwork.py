@@ -26,7 +26,7 @@ def due(state: State, job_id: JobId, now: Instant) -> Emit:
         return
     if job.state.waiting:
         yield from _queue_limit(state, job, now)
-        state.line_up(job, now)
+        state.enqueue(job, now)
         return
     attempt = job.attempts[-1]
     if attempt.state is AttemptState.STARTING:

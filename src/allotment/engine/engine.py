@@ -71,7 +71,7 @@ class Engine:
         self.watch = Watch()
         self._port_is_free = port_is_free
         self._seen: tuple[object, int, int] | None = None
-        """The books that were last looked through in vain, and their state then."""
+        """The books that were last searched without result, and their state then."""
         self._refused: tuple[object, int, int] | None = None
         """The same, when decisions were sent back and none was carried out."""
         self._displaced_at = Instant(-1)

@@ -76,7 +76,7 @@ def _compared(job: JobRecord, attempt: AttemptRecord, rate: int) -> Iterator[e.A
 
 
 def shrinking(job: JobRecord, tasks: int, wanted_by: JobId | None = None) -> e.ShrinkRequested:
-    """Return the order to an elastic gang to go on with its first so many tasks."""
+    """Return the order to an elastic gang to continue with its first tasks."""
     checkpoint = job.spec.checkpoint
     return e.ShrinkRequested(
         job.id,

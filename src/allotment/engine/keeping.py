@@ -12,7 +12,7 @@ from allotment.model.suspension import Suspension
 
 
 def present_suspension(attempt: AttemptRecord, index: int) -> Suspension | None:
-    """Return how a task is suspended now; None where it is not, or nobody said yet."""
+    """Return how a task is suspended now; None where it is not, or where no report came yet."""
     how = attempt.task(TaskIndex(index)).suspension
     is_present = how is not None and how.no == attempt.suspensions and stands_still(attempt)
     return how if is_present else None

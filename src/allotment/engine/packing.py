@@ -45,7 +45,7 @@ MAY_PART = (
 
 
 def packed(state: State, job: JobId, beside: JobId) -> e.Packed:
-    """Return how a gang goes on beside the one that has its devices."""
+    """Return how a gang runs beside the one that has its devices."""
     one, other = state.cluster.gangs[job].gauge, state.cluster.gangs[beside].gauge
     mine, theirs = one.pace if one else None, other.pace if other else None
     assert one is not None, "only a measured gang is packed"

@@ -104,7 +104,7 @@ class Image(msgspec.Struct, omit_defaults=True):
     """Which nodes have the images that jobs ask for."""
 
 
-class ArrayLine:
+class CappedArray:
     """Members of one capped array: those waiting or placed, and those kept out, in order."""
 
     def __init__(self) -> None:
@@ -163,7 +163,7 @@ class State:
         self.ports = PortPool()
         self.keys: dict[tuple[str, str], JobId] = {}
         self.dependents: dict[JobId, set[JobId]] = {}
-        self.arrays: dict[JobId, ArrayLine] = {}
+        self.arrays: dict[JobId, CappedArray] = {}
         """For each capped array, which of it may wait or be placed."""
         self.unfinished: Counter[str] = Counter()
         """How many jobs of each user are not over."""
@@ -217,7 +217,7 @@ class State:
         return other is not None and other.state.finished and not self.is_met(need)
 
     def array_full(self, job: JobRecord) -> bool:
-        """Whether the cap of its array keeps this member out of line."""
+        """Whether the cap of its array keeps this member out of its queue."""
         array = job.spec.array
         if array is None or not array.max_running:
             return False
@@ -254,8 +254,8 @@ class State:
 
     # ── waiting ────────────────────────────────────────────────────────────────────────
 
-    def line_up(self, job: JobRecord, now: Instant) -> None:
-        """Let a job wait if it may be, or arm what will bring it there."""
+    def enqueue(self, job: JobRecord, now: Instant) -> None:
+        """Let a job wait in its queue if it may, or arm the timer that lets it."""
         if job.state is not QUEUED or job.id in self.cluster.pending:
             return
         if job.not_before > now:
@@ -269,21 +269,21 @@ class State:
                 self._enter_array(job)
             self.cluster.pending.add(self.standing(job), now)
 
-    def step_out(self, job: JobRecord, now: Instant) -> None:
-        """Take a job out of line, and let the next member of its array in."""
+    def dequeue(self, job: JobRecord, now: Instant) -> None:
+        """Take a job out of its queue, and let the next member of its array in."""
         self.cluster.pending.remove(job.id)
         array = job.spec.array
         if array is None or array.parent not in self.arrays:
             return
         line = self.arrays[array.parent]
         if job.id not in self.cluster.reserved:
-            # A gang on its way to its reserved place goes on counting.
+            # A gang on its way to its reserved place still counts.
             line.inside.discard(job.id)
         line.outside.pop(job.id, None)
         room = array.max_running - len(line.inside)
         for member in list(islice(line.outside, max(0, room))):
             del line.outside[member]
-            self.line_up(self.jobs[member], now)
+            self.enqueue(self.jobs[member], now)
         if not line.inside and not line.outside:
             del self.arrays[array.parent]
 
@@ -291,7 +291,7 @@ class State:
         """Count a member that waits or is placed."""
         array = job.spec.array
         if array is not None and array.max_running:
-            line = self.arrays.setdefault(array.parent, ArrayLine())
+            line = self.arrays.setdefault(array.parent, CappedArray())
             line.inside.add(job.id)
             line.outside.pop(job.id, None)
 
@@ -380,7 +380,7 @@ class State:
         for job_id in (*image.admitted, *(place.job for place in image.places)):
             state._enter_array(state.jobs[job_id])  # noqa: SLF001
         for job in image.jobs:
-            state.line_up(job, state.at)
+            state.enqueue(job, state.at)
         for place in image.places:
             state.cluster.reserve(state.reserved_place(place))
         ended = [job for job in image.jobs if job.state.finished]

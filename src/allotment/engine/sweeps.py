@@ -198,7 +198,7 @@ def stop_sweep(state: State, command: c.StopSweep, actor: Actor, now: Instant) -
         raise Rejected(Code.WRONG_STATE, message, f"See `allot sweep show {sweep.id}`.")
     if sweep.ended is None:
         yield e.SweepStopped(sweep.id, command.why)
-    # The last first: else each that waits lets the next of its array in line.
+    # The last first: else each that waits lets the next of its array into the queue.
     for job in reversed(trials_left(state, sweep)):
         yield from cancel(state, job, actor, now)
 
@@ -279,7 +279,7 @@ def trial_stopped(state: State, record: e.Record, event: e.TrialStopped) -> None
 
 
 def sweep_stopped(state: State, record: e.Record, event: e.SweepStopped) -> None:
-    """Note why no trial goes on."""
+    """Note why no trial continues."""
     sweep = state.sweeps[event.job]
     sweep.ended, sweep.ended_by = event.why, record.actor.user
 

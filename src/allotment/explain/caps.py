@@ -28,7 +28,7 @@ def why_capped(cluster: Cluster, shape: Shape) -> Blocked | None:
 
 
 def why_not_resumed(cluster: Cluster, gang: Gang) -> Blocked | None:
-    """Return which cap keeps a suspended gang from going on, if any does."""
+    """Return which cap keeps a suspended gang from resuming, if any does."""
     if is_stopped(cluster, gang):
         return why_capped(cluster, gang.standing.shape)
     found = cap_on_resuming(cluster, gang)

@@ -1,4 +1,4 @@
-"""What each tenant has of each type of cell: guaranteed, used, to be had, lent and lost.
+"""What each tenant has of each type of cell: guaranteed, used, available, lent and lost.
 
 For people: no decision reads it.
 """
@@ -104,7 +104,7 @@ def lacking(chain: Chain, free: Sequence[int], guaranteed: Sequence[int]) -> lis
 
 
 def shortage(space: Space) -> list[int]:
-    """Return, by level, how many guaranteed cells cannot be had while hardware is down."""
+    """Return, by level, how many guaranteed cells are not available while hardware is down."""
     return lacking(space.chain, space.count, space.unbound)
 
 
@@ -154,7 +154,7 @@ def _rivals(cells: Cells, account: Account, short: int) -> tuple[str, ...]:
 
 
 def _lacking(space: Space, short: list[int], quiet: list[int]) -> list[int]:
-    """Return, by level, how many guaranteed cells cannot be had without evictions."""
+    """Return, by level, how many guaranteed cells are not available without evictions."""
     left = spare(space.chain, quiet, space.unbound)
     return [max(0, -here) - gone for here, gone in zip(left, short, strict=True)]
 

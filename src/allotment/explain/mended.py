@@ -6,7 +6,7 @@ from allotment.model.quantity import NOTHING
 
 
 def mend_all(trial: Trial) -> None:
-    """Open closed nodes and mend broken devices, but for what others use beside Allotment."""
+    """Open closed nodes and repair broken devices, except what others use beside Allotment."""
     books = trial.cluster.ledger.books
     for node in [node for node, book in books.items() if not book.open]:
         if WHOLE not in books[node].taken:

@@ -1,7 +1,7 @@
-"""Which gangs an urgent job may not make give way yet, and from when on it may.
+"""Which gangs an urgent job may not preempt yet, and from when on it may.
 
 Rule: the question the cycle asks, asked of later moments: the first one at which a gang that
-is protected now would have to make way is when the job gets a place, if nothing changes.
+is protected now would be preempted is when the job gets a place, if nothing changes.
 """
 
 from collections.abc import Iterator
@@ -47,9 +47,9 @@ def with_protected(
 def _first_way(
     cluster: Cluster, waiting: Standing, budget: DisruptionBudget, now: Instant
 ) -> tuple[Instant, tuple[JobId, ...]] | None:
-    """Find the first later moment at which gangs have to make way, and which these are.
+    """Find the first later moment at which gangs can be preempted, and which these are.
 
-    A gang that has to make way once has to ever after, so a few looks will do.
+    A gang that can be preempted once can be ever after, so a few looks are enough.
     """
     moments = sorted({at for at in _moments(cluster, waiting, budget) if at > now})
     if not moments or _who_goes(cluster, waiting, now):
@@ -93,7 +93,7 @@ def _moments(
 
 
 def _who_goes(cluster: Cluster, waiting: Standing, at: Instant) -> tuple[JobId, ...]:
-    """Name the gangs of its own tenant that would have to make way, or shrink, at a moment."""
+    """Name the gangs of its own tenant that would be preempted, or shrink, at a moment."""
     plan = preempt_lower(cluster, waiting, at)
     if plan is None:
         return ()

@@ -56,7 +56,7 @@ class Question(Gates):
 
     @cached_property
     def preempts(self) -> bool:
-        """Whether less urgent jobs of its own tenant would make way for it."""
+        """Whether less urgent jobs of its own tenant would be preempted for it."""
         if self.entitled is GUARANTEED or self.place is not None:
             return False
         return next(self._places.preempt_own(self.asking), None) is not None

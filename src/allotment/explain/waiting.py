@@ -429,14 +429,14 @@ def _no_cells_back(_: Cluster, tenant: str, __: Resources) -> Blocked:
 
 
 def _used_up(cluster: Cluster, gang: Gang, need: Resources, now: Instant) -> Blocked:
-    """Return which budget keeps a suspended gang from going on."""
+    """Return which budget keeps a suspended gang from resuming."""
     account = last_renewed(cluster, gang.standing.shape, now)
     assert account is not None, "the gate is shut"
     return why_used_up(account, need, now)
 
 
 def explain_resume(cluster: Cluster, gang: Gang, now: Instant) -> Blocked:
-    """Return why a suspended gang that wants to go on does not."""
+    """Return why a suspended gang that should resume does not."""
     need = NOTHING
     for part in gang.leases():
         need += part

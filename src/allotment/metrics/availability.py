@@ -19,7 +19,7 @@ DEVICES, CPUS = "gpu", "cpu"
 
 
 class Course(msgspec.Struct, gc=False):
-    """How much of a tenant's guarantee could be had, over time."""
+    """How much of a tenant's guarantee was available, over time."""
 
     ppm: int = PPM
     """Now, in millionths."""
@@ -36,7 +36,7 @@ class Course(msgspec.Struct, gc=False):
         return sum(ppm * ms for ppm, ms in self.ms_at.items()) // length if length else PPM
 
     def held_for(self, percent: int) -> int:
-        """Return what could be had for at least so many hundredths of the time."""
+        """Return what was available for at least so many hundredths of the time."""
         spare = self.length_ms * (100 - percent)
         for ppm, ms in sorted(self.ms_at.items()):
             spare -= ms * 100
@@ -45,7 +45,7 @@ class Course(msgspec.Struct, gc=False):
         return PPM
 
     def worst_ppm(self) -> int:
-        """Return the least that could be had for any time at all."""
+        """Return the least that was available at any time."""
         return min((ppm for ppm, ms in self.ms_at.items() if ms), default=PPM)
 
 
@@ -121,7 +121,7 @@ class Availability:
     # ── sums ────────────────────────────────────────────────────────────────────────────
 
     def _weigh(self) -> None:
-        """Return how much of each guarantee can be had now; what is short is shared evenly."""
+        """Return how much of each guarantee is there now; what is short is shared evenly."""
         total: dict[str, int] = {}
         for guaranteed in self._guaranteed.values():
             for kind, amount in guaranteed.items():

@@ -55,7 +55,7 @@ class Measured(msgspec.Struct, frozen=True):
     measured: int
     """What is compared with the target: the longest, or the mean of availability."""
     p99: int
-    """What 99 % of the cases took at most; what could be had for 99 % of the time."""
+    """What 99 % of the cases took at most; what was available for 99 % of the time."""
     worst: int
     cases: int
     """How often it was put to the test; of availability 1 if the tenant has a guarantee."""

@@ -63,7 +63,7 @@ class _Span:
         self.end: Instant | None = None
         self.not_before = Instant(0)
         self.asked_at: Instant | None = None
-        """When a suspended job was told to go on."""
+        """When a suspended job was told to resume."""
         self.held: list[_Lapse] = []
         self.reserved: list[_Lapse] = []
         self.needs: list[tuple[Instant, tuple[Dependency, ...]]] = []
@@ -138,7 +138,7 @@ class ReasonHistory:
         return span
 
     def _then(self, phase: LifePhase, at: Instant) -> None:
-        """Go on to another phase of the attempt."""
+        """Begin another phase of the attempt."""
         self._begin(phase, at, self._spans[-1].attempt if self._spans else 0)
 
     def _submitted(self, at: Instant, event: e.JobSubmitted) -> None:

@@ -56,7 +56,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     max_rss: int = 0
     """Bytes."""
     gpu: GpuUse | None = None
-    """None where nobody looked."""
+    """None where it was not looked for."""
 
 
 class Exit(msgspec.Struct, frozen=True, omit_defaults=True):

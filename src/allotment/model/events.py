@@ -422,7 +422,7 @@ class PaceMeasured(AttemptEvent, frozen=True):
     ends_at: Instant = Instant(0)
     """When all steps will be done; 0 where the job does not tell how many there are."""
     busy_milli: int = 0
-    """How busy the busiest of its devices was, in thousandths; 0 where nobody can say."""
+    """How busy the busiest of its devices was, in thousandths; 0 where that is not known."""
 
 
 class GainMeasured(AttemptEvent, frozen=True):

@@ -89,7 +89,7 @@ class Pace(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_at: Instant = Instant(0)
     """When it will have done all its steps; 0 where it does not tell how many there are."""
     busy_milli: int = 0
-    """How busy the busiest of its devices was then, in thousandths; 0 where nobody can say."""
+    """How busy the busiest of its devices was then, in thousandths; 0 if that is not known."""
 
 
 class Packing(msgspec.Struct, frozen=True, omit_defaults=True):

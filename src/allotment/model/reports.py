@@ -111,7 +111,7 @@ class PaceReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     left_ms: int = -1
     """How long it still takes; -1 where that is not known."""
     busy_milli: int = 0
-    """How busy the busiest of its devices is, in thousandths; 0 where nobody can say."""
+    """How busy the busiest of its devices is, in thousandths; 0 where that is not known."""
 
 
 class OfferReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -28,7 +28,7 @@ EQUAL = 1000
 
 
 class Line(msgspec.Struct, gc=False):
-    """The jobs of one shape in line."""
+    """The eligible jobs of one shape."""
 
     shape: Shape
     jobs: int = 0
@@ -132,7 +132,7 @@ def _capacity(cluster: Cluster) -> Resources:
 
 
 def _lines(cluster: Cluster) -> dict[str, list[Line]]:
-    """Group the jobs in line by tenant and shape; without those whose user has its most."""
+    """Group the eligible jobs by tenant and shape; without those whose user has its most."""
     found: dict[Shape, Line] = {}
     for job in cluster.pending.all():
         line = found.setdefault(job.shape, Line(job.shape, since=job.queued_at))
@@ -248,7 +248,7 @@ def _tenant(asked: Asked, view: TenantView, grant: Grant | None) -> TenantFairne
 
 
 def _smallest(lines: Sequence[Line], capacity: Resources) -> Resources:
-    """Return the need of the job in line with the smallest dominant share."""
+    """Return the need of the eligible job with the smallest dominant share."""
     needs = (line.need for line in lines)
     return min(needs, key=lambda need: (_ppm(need, capacity), _vector(need)), default=NOTHING)
 

@@ -27,7 +27,7 @@ class TenantFairness(msgspec.Struct, frozen=True, gc=False):
     deserved: Resources
     """Its part by dominant resource fairness, rounded down: docs/metrics.md."""
     wanted: Resources
-    """What its jobs hold, and what those in line ask for."""
+    """What its jobs hold, and what eligible ones ask for."""
     used: Resources
     """What its jobs hold."""
     borrowed: Resources
@@ -43,11 +43,11 @@ class TenantFairness(msgspec.Struct, frozen=True, gc=False):
     starved_jobs: int
     """Of those, jobs that, one alone, would be within what it deserves."""
     starved_ms: int
-    """For how long the first of these has been in line; 0 without any."""
+    """For how long the first of these has been eligible; 0 without any."""
     starved_job: JobId | None = None
     """That one."""
     smallest: Resources = NOTHING
-    """What the smallest job in line asks for; nothing where none is in line."""
+    """What the smallest eligible job asks for; nothing where none is eligible."""
 
 
 class FairnessReport(msgspec.Struct, frozen=True):

@@ -102,7 +102,7 @@ class Steps:
 
     @property
     def busy_milli(self) -> int:
-        """Return how busy that was in the mean; 0 where nobody can say."""
+        """Return how busy that was on average; 0 where that is not known."""
         return sum(self._busy) // len(self._busy) if self._busy else 0
 
     def is_sure(self, least_ns: int = SURE_NS) -> bool:
@@ -357,7 +357,7 @@ def _least_ns(state: State, gang: Gang) -> int:
 
 
 def _busiest(slots: Sequence[Slot], uses: Mapping[NodeId, Sequence[DeviceUse]]) -> int | None:
-    """Return how busy the busiest device of a place is; None where nobody can say."""
+    """Return how busy the busiest device of a place is; None where that is not known."""
     there = (
         use.busy_milli
         for slot in slots

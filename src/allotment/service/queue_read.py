@@ -60,7 +60,7 @@ class _Sum(msgspec.Struct):
             self.wait(*other.oldest)
 
     def wait(self, since: Instant, job: JobId) -> None:
-        """Take note of a job in line."""
+        """Note an eligible job."""
         if self.oldest is None or (since, job) < self.oldest:
             self.oldest = (since, job)
 

@@ -70,7 +70,7 @@ class QueueView(msgspec.Struct, frozen=True):
     """Of these, jobs that could start if there was room."""
     max_waiting: int | None
     oldest_job: JobId | None
-    """Of those in line, the one that has waited longest."""
+    """Of the eligible ones, the one that has waited longest."""
     oldest_ms: int
     """For how long, since it was last queued; 0 without any."""
     per_user: Vector

@@ -84,7 +84,7 @@ def reason_of(state: State, job: JobRecord, now: Instant) -> Reason | None:
 
 
 def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
-    """Return the reason that keeps a job out of the line, if one does."""
+    """Return the reason why a job is not eligible, if it is not."""
     blocked = _kept_out(state, job, now)
     if blocked is None:
         return None
@@ -95,7 +95,7 @@ def _own_reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:
 
 
 def _kept_out(state: State, job: JobRecord, now: Instant) -> Blocked | None:
-    """Return what keeps a job out of the line, if anything does, without any sums."""
+    """Return why a job is not eligible, if it is not, without any sums."""
     if job.state is JobState.HELD and job.spec.withheld:
         return held_for_secrets(job)
     if job.state is JobState.HELD and awaits_proposal(state, job):

@@ -1,13 +1,13 @@
 """Successive halving, as trials come: at each rung the best part of those that came goes on.
 
 Rule: a trial that reaches a rung is compared with all trials that have reached it. It goes on
-if it is among the best one in `eta`; at least one is. Nobody is judged before `eta` trials
+if it is among the best one in `eta`; at least one is. No trial is judged before `eta` trials
 have reached the rung: the first ones run on, and are judged together when the last of these
 comes, unless they have reached the next rung by then or have ended. A value that is no number,
 or that is missing, is the worst, and stops its trial at once.
 
 Bad at: metrics that get worse before they get better, and few trials at a time in an unlucky
-order. Nobody is paused to wait for the others, so no device idles: Li et al., A System for
+order. No trial is paused to wait for the others, so no device idles: Li et al., A System for
 Massively Parallel Hyperparameter Tuning (MLSys 2020), in its form that stops trials.
 """
 

@@ -162,7 +162,7 @@ SILENT = "silent: its kubelet does not report, so what runs there may run on"
 
 
 def is_silent(found: KubeNode) -> bool:
-    """Whether nobody knows what a node does: it has not reported for a while."""
+    """Whether it is not known what a node does: it has not reported for a while."""
     return found.ready.status == "Unknown"
 
 

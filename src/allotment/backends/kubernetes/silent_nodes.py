@@ -14,7 +14,7 @@ ran of pods that are gone, it has ended by then."""
 
 
 class SilentNodes:
-    """Of which nodes nobody knows what they do. After `force_after_ms` one is taken for dead;
+    """Nodes of which the state is not known. After `force_after_ms` one is taken for dead;
     0: never. While Kubernetes itself is away no node can report to it: that does not count."""
 
     def __init__(self, cluster: Cluster, contact: Contact, force_after_ms: Millis) -> None:

@@ -32,7 +32,7 @@ class Tasks:
         self.overdue: dict[TaskKey, float] = {}
         """When a task that got another signal than TERM is to be ended."""
         self.fenced: dict[TaskKey, Pod | None] = {}
-        """Tasks whose pods are gone, on nodes of which nobody knows what they do."""
+        """Tasks whose pods are gone, on nodes of which it is not known what they do."""
         self.gone_at: dict[TaskKey, float] = {}
         """When we heard that a pod is gone of which nobody said that it had ended."""
         self.taken: set[TaskKey] = set()

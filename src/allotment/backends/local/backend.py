@@ -529,7 +529,7 @@ class LocalBackend:
             report = report_of(key, status) if status else None
             how = suspension_in(folder) if report is not None else None
             return msgspec.structs.replace(report, suspension=how) if report and how else report
-        # Nobody is at it any more. Its last words may have come between our looks, or,
+        # No process is at it any more. Its last words may have come between our looks, or,
         # when the disk was full, be written over its claim.
         for place in (layout.STATUS, layout.CLAIM):
             last = _status_in(folder / place)

@@ -204,7 +204,7 @@ class Cells:
 
     @contextmanager
     def keeping(self, tenant: str, pin: str) -> Generator[None, None, None]:
-        """Let a tenant's cells stay bound while a trial has its own gangs give way in them.
+        """Let a tenant's cells stay bound while a trial preempts its own gangs in them.
 
         A job that takes such a place takes it at once: at no moment are the cells free.
         """
@@ -326,7 +326,7 @@ class Cells:
         ]
 
     def stands(self, tenant: str, pin: str, slots: Sequence[Slot], quota: Quota) -> bool:
-        """Whether a reserved place can still be had: it is guaranteed, and healthy."""
+        """Whether a reserved place can still be used: it is guaranteed, and healthy."""
         holdings = self.holdings.get((tenant, pin), {})
         for slot in slots:
             for at, number in self._at.get(slot.node, ()):

@@ -364,7 +364,7 @@ class GangSearch(ABC, Generic[P]):
         """Return cells of a level to try for a group that wants so many whole leaves."""
 
     def is_legal(self) -> bool:
-        """Whether the places found so far may be had together."""
+        """Whether the places found so far may be used together."""
         return True
 
     def place_roles(self, requests: tuple[Request, ...]) -> list[P] | None:

@@ -50,7 +50,7 @@ class Holding:
         self.parts: dict[tuple[int, int], int] = {}
         """Leaves that tasks share: what of it is used, in thousandths, by node and leaf."""
         self.rooms: dict[int, dict[int, list[_Order]]] = {}
-        """Nodes with bound leaves by level of the cell and number of leaves to be had."""
+        """Nodes with bound leaves by level of the cell and number of available leaves."""
         self._room: dict[tuple[int, int], tuple[int, _Order]] = {}
         self._jobs: dict[tuple[int, int], list[JobId]] = {}
         """The jobs there, once for each task, by level and cell, or node of smaller cells."""

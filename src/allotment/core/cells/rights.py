@@ -284,7 +284,7 @@ def _beside(
 
 
 def _leaves(holding: Holding, level: int, node: int, own: int) -> Iterator[int]:
-    """Return the leaves of a node that may be had in cells of a level, the best first."""
+    """Return the leaves of a node that may be used in cells of a level, the best first."""
     chain, space = holding.chain, holding.space
     if level in holding.mine:
         yield from bits(holding.available(level, node) & ~own)

@@ -154,7 +154,7 @@ def regions(
     for _, _, number in sorted(fits):
         yield (level, number)
     if any(n > 0 and kind < chain.node_level for kind, n in holding.unbound.items()):
-        # Small cells may be had on nodes that are not wholly free too.
+        # Small cells may also be on nodes that are not wholly free.
         known = {number for _, _, number in fits}
         yield from (cell for cell in roomy(holding, level, want) if cell[1] not in known)
 

@@ -295,7 +295,7 @@ class Space:
 
 
 def spare(chain: Chain, count: Sequence[int], unbound: Sequence[int]) -> list[int]:
-    """Return, by level, how many cells are in no guarantee; what is negative cannot be had.
+    """Return, by level, how many cells are in no guarantee; a negative number is missing.
 
     A cell of a level is one of its free cells or a part of a larger one that is spare.
     """
@@ -308,7 +308,7 @@ def spare(chain: Chain, count: Sequence[int], unbound: Sequence[int]) -> list[in
 
 
 def shortage(spaces: Sequence[Space]) -> list[tuple[int, ...]]:
-    """Return, by chain and level, what is guaranteed and cannot be had: 0 or less."""
+    """Return, by chain and level, what is guaranteed and not available: 0 or less."""
     return [
         tuple(min(0, left) for left in spare(space.chain, space.count, space.unbound))
         for space in spaces

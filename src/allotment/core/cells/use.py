@@ -129,7 +129,7 @@ class Idle:
         )
 
     def rate(self, node: int, taken: int, other: int) -> None:
-        """Note that leaves of a node are taken, or otherwise not to be had."""
+        """Note that leaves of a node are taken, or unavailable for another reason."""
         before, was = self.leaves[node], self._near[node]
         leaves = self.chain.full & ~(taken | other)
         near = NEAR if taken else FAR

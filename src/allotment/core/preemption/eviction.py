@@ -94,7 +94,7 @@ def fits_beside(cluster: Cluster, evict: Evict, frozen: tuple[JobId, ...]) -> bo
 def _moves(
     cluster: Cluster, evict: Evict, leaving: list[JobId], now: Instant
 ) -> tuple[ReservedPlace, ...]:
-    """Find idle places for those that would go on elsewhere."""
+    """Find idle places for those that would continue elsewhere."""
     found: list[ReservedPlace] = []
     with Trial(cluster) as trial:
         for job in evict.revoke:

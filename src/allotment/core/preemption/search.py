@@ -305,7 +305,7 @@ def awaited(cluster: Cluster) -> set[JobId]:
 
 
 def may_scale_down(cluster: Cluster, gang: Gang) -> bool:
-    """Whether a gang has tasks that it can go on without."""
+    """Whether a gang has tasks without which it can continue."""
     if not gang.least or len(gang.slots) <= gang.least:
         return False
     if gang.leaving or gang.suspended or gang.shrinking or gang.standing.starting:

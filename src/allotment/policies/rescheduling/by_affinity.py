@@ -166,7 +166,7 @@ class ByAffinity(Migrating):
     # ── whose turn it is ────────────────────────────────────────────────────────────────
 
     def _over(self, line: Line, job: Standing, now: Instant) -> list[Gang]:
-        """Return those that may give way: on nodes of the job's own affinity first."""
+        """Return those that may be preempted: on nodes of the job's own affinity first."""
         over = super()._over(line, job, now)
         if line not in self._lines:
             return over

@@ -1,4 +1,4 @@
-"""Elsewhere: a suspended gang goes on where devices are idle, while others have its own.
+"""Elsewhere: a suspended gang continues where devices are idle, while others have its own.
 
 Rule: once each waiting job had its chance, what is free goes to gangs that are suspended for
 their turn, and whose devices are in use. Such a gang leaves as if it were evicted: it is let

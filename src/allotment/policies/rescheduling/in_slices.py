@@ -55,7 +55,7 @@ class InSlices:
         self.order = Stints(cluster.slices, packing_lines(cluster.tenants.values()))
         self._ranked_at = Instant(0)
         self._kept: dict[Line, list[Places | None]] = {}
-        """What is kept for those first in line, in the present pass."""
+        """What is kept for the first jobs of queues, in the present pass."""
 
     # ── when ────────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +63,7 @@ class InSlices:
         return self.order.any_over(now) or self._packs(now)
 
     def _packs(self, now: Instant) -> bool:
-        """Whether a suspended gang may go on beside the one that has its devices."""
+        """Whether a suspended gang may run beside the one that has its devices."""
         return may_pack(self.cluster, self.order.places, now)
 
     def next_look(self, now: Instant) -> Instant | None:
@@ -86,7 +86,7 @@ class InSlices:
 
     def reach(self, now: Instant) -> Callable[[Key], bool]:
         some = self.order.any_over(now)
-        return lambda _: some  # It may give way to any.
+        return lambda _: some  # Any gang may preempt it.
 
     def deals(self, gang: Gang) -> bool:
         return line_of(gang.standing.shape) in self.cluster.slices
@@ -104,7 +104,7 @@ class InSlices:
         return sorted(found, key=lambda pair: pair[0])
 
     def _busy(self, now: Instant) -> set[tuple[NodeId, int]]:
-        """Return the devices of gangs that give way to none now. O(gangs)."""
+        """Return the devices of gangs that no gang may preempt now. O(gangs)."""
         over = set(self.order.over(now))
         return {
             (slot.node, index)
@@ -126,7 +126,7 @@ class InSlices:
             and (suspended is None or not _apart(suspended, gang))
         ]
         if not free:
-            return None  # Nothing that gives way could be of use to it, now or later.
+            return None  # No gang that may be preempted is of use to it, now or later.
         if suspended is not None:
             plan = self._way_back(suspended, free, now)
         else:
@@ -244,7 +244,7 @@ def _left(
 ) -> PreemptionPlan | None:
     """Find which of some gangs leave a place, first ones first. O(gangs · place).
 
-    What its tenant is owed stays for one that would borrow: then only borrowers go.
+    What its tenant is guaranteed stays for one that would borrow: then only borrowers leave.
     """
     owed = [gang for gang in gangs if gang.entitlement is GUARANTEED]
 
@@ -253,7 +253,7 @@ def _left(
 
             def fits() -> PreemptionPlan | None:
                 entitled = entitlement()
-                # They go in order: where any that is owed its place is gone, the first is.
+                # They leave in order: if any that is guaranteed its place left, the first did.
                 if owed and entitled is not GUARANTEED and owed[0].id not in cluster.gangs:
                     return None
                 return place(trial, entitled)

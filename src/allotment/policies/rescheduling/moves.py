@@ -47,7 +47,7 @@ def moves(
 
 
 def move_to(cluster: Cluster, gang: Gang, place: FreePlace, gain: Gain | None = None) -> Evict:
-    """Return the decision that a gang leaves, and goes on in a place of its own.
+    """Return the decision that a gang leaves, and continues in a place of its own.
 
     In cells it borrows where it is from then on, for as long as it takes to leave: its cells
     are those of its new place, which may be the same.

@@ -2,7 +2,7 @@
 
 Rule: how far a gang lies apart is how large the smallest cell is that holds it, so a gang on
 two nodes goes from two racks into one, too. The smallest cell that has room is taken. The gang
-goes by its own right: one that is guaranteed into cells of its tenant, which nobody need leave
+goes by its own right: one that is guaranteed into cells of its tenant, which none has to leave
 for it, and it gives up those that it had; one that borrows to idle leaves.
 
 Bad at: gangs within one node. That they lie at two switches is not looked at. A gang on

@@ -141,7 +141,7 @@ def _cpus(gang: Gang) -> Counter[NodeId]:
 
 
 def _may(cluster: Cluster, gang: Gang, wanted: Counter[NodeId], now: Instant) -> bool:
-    """Whether a gang waits for its turn, and may go on beside another now.
+    """Whether a gang waits for its turn, and may run beside another now.
 
     `wanted` is how much CPU is asked for by those that run beside others.
     """

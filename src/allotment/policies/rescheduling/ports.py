@@ -10,7 +10,7 @@ from allotment.model.quantity import Instant
 
 
 class Turns(Protocol):
-    """When running gangs give way to waiting ones of their tenant that rank before them."""
+    """When running gangs are preempted for waiting ones of their tenant that rank higher."""
 
     def next(self, now: Instant) -> Instant:
         """Return the first such moment from now on; `now` itself when it is one."""

@@ -2,7 +2,7 @@
 
 Rule: on another number of nodes a gang has the rate that it was measured to have there with as
 many tasks; from several nodes to one, where that was not measured, the rate that gangs had on
-the mean (`ON_MANY_MILLI`). On devices that nobody else has turns on, it has all of its rate,
+the mean (`ON_MANY_MILLI`). On devices on which no other gang has turns, it has all of its rate,
 not just that part which its turns gave. A move pays if the time that it saves is three times
 its cost; only the next two hours count, or as long as the job still takes. What cannot be
 predicted is found out by trying.

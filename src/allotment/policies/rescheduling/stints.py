@@ -78,14 +78,14 @@ class Stints(Book):
         return bool(self._ends) and self._ends[0][0] <= now
 
     def ended_between(self, then: Instant, now: Instant) -> bool:
-        """Whether more may give way now than at a moment before. O(log n)."""
+        """Whether more may be preempted now than at a moment before. O(log n)."""
         return any(
             _first_after(ends, then) < _first_after(ends, now)
             for ends in (self._ends, self._later)
         )
 
     def next_end(self, now: Instant) -> Instant | None:
-        """Return when more may give way than do now."""
+        """Return when more may be preempted than now."""
         places = ((ends, _first_after(ends, now)) for ends in (self._ends, self._later))
         return min((ends[at][0] for ends, at in places if at < len(ends)), default=None)
 

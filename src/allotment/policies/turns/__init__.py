@@ -1,1 +1,1 @@
-"""When running gangs give way to waiting ones that rank before them."""
+"""When running gangs are preempted for waiting ones that rank before them."""

@@ -58,7 +58,7 @@ class Group:
         """Make the groups. Raises OSError when one cannot be made or limited."""
 
     def open_doors(self) -> list[int]:
-        """Open a file for each group: who writes JOIN to all of them moves in itself."""
+        """Open a file for each group: a process that writes JOIN to all of them moves in."""
         return []
 
     def leave(self) -> None:

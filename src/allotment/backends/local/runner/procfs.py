@@ -1,4 +1,4 @@
-"""What /proc says of processes: who lives, since when, and below whom."""
+"""What /proc says of processes: which live, since when, and below which parent."""
 
 import os
 from collections import defaultdict

@@ -286,7 +286,7 @@ class Supervisor:
         self._reap()
 
     def _reap(self) -> bool:
-        """Collect who ended: the command, or orphans of the task. False when nobody is left."""
+        """Collect what ended: the command, or orphans of it. False when nothing is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)

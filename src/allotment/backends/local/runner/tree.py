@@ -1,4 +1,4 @@
-"""Signals to a task as a whole: whom they are meant for, and how to end all of it."""
+"""Signals to a task as a whole: which processes get them, and how to end all of it."""
 
 import os
 import signal
@@ -29,7 +29,7 @@ class Delivery:
         self._got_it: set[int] = set()
 
     def send(self, pid: int) -> None:
-        """Signal whom it is for now at or below `pid`, nobody twice."""
+        """Signal those processes it is for now at or below `pid`, none twice."""
         open_ends = [pid] if pid else []
         while open_ends:
             pid = open_ends.pop(0)
