@@ -271,8 +271,8 @@ def _sending() -> Schema:
         "tags": ["code"],
         "summary": "Send Code",
         "description": "Send files that `POST /v1/code` named as missing, one after the other: "
-        "32 bytes of SHA-256, 8 bytes of size (big end first), and what is in it. Files that "
-        "came whole stay, whatever becomes of those after them.",
+        "32 bytes of SHA-256, 8 bytes of size (big end first), and the content. Files that "
+        "arrived complete stay, even if later ones fail.",
         "operationId": "send_code",
         "requestBody": {
             "required": True,
@@ -300,9 +300,10 @@ def _sending_data() -> Schema:
         "tags": ["data"],
         "summary": "Send Data",
         "description": "Send files for a version of a dataset, one after another: 32 bytes of "
-        "SHA-256, 8 bytes of size (big end first), and what is in it. Where the digest is all "
-        "zeros, the answer says what it is. Files that came whole stay, whatever becomes of "
-        "those after them; what no version has goes after a day.",
+        "SHA-256, 8 bytes of size (big end first), and the content. If the digest is all "
+        "zeros, the "
+        "answer has the real one. Files that arrived complete stay, even if later ones fail; "
+        "files that no version has are deleted after a day.",
         "operationId": "send_data",
         "parameters": named,
         "responses": {"200": {"description": "All are here.", "content": answer}},

@@ -68,7 +68,7 @@ def outputs(  # noqa: PLR0913, PLR0917 - one parameter an option
 def _fetch(
     client: Client, job: str, found: list[OutputFile], folder: Path, as_json: bool
 ) -> None:
-    """Copy the files of the newest attempt. One that cannot be had keeps no other back."""
+    """Copy the files of the newest attempt. One that cannot be fetched keeps no other back."""
     newest = max((file.attempt for file in found), default=0)
     chosen = [file for file in found if file.attempt == newest]
     if not chosen:

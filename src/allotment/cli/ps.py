@@ -159,7 +159,7 @@ MARKS = (
     (">", (JobState.RUNNING, JobState.STOPPING, JobState.STARTING, JobState.SUSPENDED)),
     (".", (JobState.QUEUED, JobState.HELD)),
 )
-"""How a bar shows states: done, in vain, under way, waiting."""
+"""How a bar shows states: succeeded, failed, running, waiting."""
 
 
 def bar(counts: Mapping[str, int]) -> str:

@@ -1,4 +1,4 @@
-"""Whether what tenants are guaranteed can be had: by shape, not only in sum.
+"""Whether there is what tenants are guaranteed: by shape, not only in sum.
 
 A chain is cut from the top: cells guaranteed at a level are taken whole, the rest is split.
 Since all cells of a type are alike and lie in each other, that finds a place for every
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """A level of a chain at which more whole cells are guaranteed than can be had."""
+    """A level of a chain at which more whole cells are guaranteed than there are."""
 
     chain: str
     type: str

@@ -18,7 +18,7 @@ class Objective(StrEnum):
     WAIT = "wait_within_guarantee"
     """A job within its tenant's guarantee waits so long at most."""
     AVAILABILITY = "availability"
-    """So much of the guarantee is healthy and can be had."""
+    """So much of the guarantee is healthy and available."""
 
 
 class Objectives(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

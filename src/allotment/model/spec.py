@@ -298,7 +298,7 @@ class JobSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     within: str = ""
     """The level (`node`, or a label of nodes) of which one region must hold all its tasks."""
     prefer: str = ""
-    """The level of which one region should hold them, if it can be had at once."""
+    """The level of which one region should hold them, if that is possible at once."""
     dialect: Dialect = Dialect.NATIVE
     pin: str = ""
     """The pinned cell of its tenant's that must hold it; '' keeps it out of all of them."""

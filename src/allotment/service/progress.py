@@ -4,7 +4,7 @@ The contract: the first task of a job writes `{"step": …, "total": …, "metri
 $ALLOT_PROGRESS_FILE, as a line; the last line that can be read holds. It is kept in memory
 alone, but for the pace of jobs in queues that grow, migrate or pack. Rates come from
 the dates of the file, of which a job may lie as of its steps: it fools those who read it, and
-gets itself moved in vain.
+gets itself moved without a gain.
 """
 
 import json

@@ -22,7 +22,7 @@ class Settings(msgspec.Struct, frozen=True):
     within: Literal["", "node", "switch", "rack"] = ""
     """All tasks of a job must be in one cell of this level."""
     prefer: Literal["", "node", "switch", "rack"] = ""
-    """They should be, if it can be had now."""
+    """They should be, if that is possible now."""
     tasks: Literal["", "node"] = ""
     """`node`: jobs become tasks of up to 8 devices, each on one node."""
     placing: Literal["pack", "spread", "fgd"] = "pack"
@@ -31,7 +31,7 @@ class Settings(msgspec.Struct, frozen=True):
     order: Literal["", "strict", "skip", "easy", "conservative"] = ""
     """What may pass a blocked job; empty: as the policy says."""
     turns: Literal["", "never", "at_once", "rounds"] = ""
-    """When running jobs give way to waiting ones; empty: as the policy says."""
+    """When running jobs are preempted for waiting ones; empty: as the policy says."""
     eviction: Literal["", "requeue", "suspend"] = ""
     """What preempted jobs do; empty: as their tenant says."""
     migrate: Literal["no", "yes"] = "no"
@@ -47,7 +47,7 @@ class Settings(msgspec.Struct, frozen=True):
     round_ms: int = 360 * SECOND
     """Length of a round (Gavel, OSDI 2020: six minutes)."""
     lead_ms: int = 2 * HOUR
-    """`maxmin`: how much more device-time a running job has had before it gives way."""
+    """`maxmin`: how much more device-time a running job has had before it is preempted."""
     queues: tuple[int, ...] = (3_250 * SECOND, 7_200 * SECOND)
     """Limits of the queues of `las2d`, in device-milliseconds (Tiresias' own)."""
     first_ms: int = 60 * SECOND

@@ -317,7 +317,7 @@ class EngineShape(Shape):
     @model_validator(mode="after")
     def _heard_in_time(self) -> "EngineShape":
         if 0 < self.fence_after < SHORTEST_FENCE_MS:
-            message = "is too short: a node hands on what it hears within two minutes"
+            message = "is too short: a node passes on what it hears within two minutes"
             raise Amiss(message, "5min at least", at=("fence_after",))
         return self
 

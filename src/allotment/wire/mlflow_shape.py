@@ -33,7 +33,7 @@ class MlflowShape(Shape):
     @model_validator(mode="after")
     def _one_of_both(self) -> "MlflowShape":
         if self.url and self.start:
-            raise Amiss("is given besides `url`", "leave one of them out", at=("start",))
+            raise Amiss("is given beside `url`", "leave one of them out", at=("start",))
         if not self.url and not self.start:
             raise Amiss(
                 "says neither where a server is nor that one starts",

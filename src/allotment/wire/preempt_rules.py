@@ -55,7 +55,7 @@ def rules_of(shape: PreemptRulesShape) -> PreemptRules:
 
 
 def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
-    """Return how a tenant's jobs give way, as it is written, without defaults."""
+    """Return how a tenant's jobs are preempted, as it is written, without defaults."""
     rules, way = tenant.preempt_rules, tenant.on_eviction
     written: dict[str, Plain] = {"on_eviction": way.value} if way is not GiveWay.REQUEUE else {}
     if rules != PreemptRules():
@@ -71,7 +71,7 @@ def rules_to_wire(tenant: Tenant) -> dict[str, Plain]:
 
 
 class Ruled(Protocol):
-    """The keys of a tenant about how its jobs give way."""
+    """The keys of a tenant about preemption of its jobs."""
 
     preempt_rules: PreemptRulesShape | None
     on_eviction: GiveWay

@@ -36,7 +36,7 @@ class ReadQueues(msgspec.Struct):
                 yield (*self.places[name], key), message, "write it at those"
 
     def staying(self) -> Iterator[Finding]:
-        """Return what queues are told in vain where tenants have cells."""
+        """Return which keys of queues have no effect where tenants have cells."""
         for queue in self.queues:
             if queue.by_affinity:
                 message = "has no effect: tenants have cells, which say where gangs go"

@@ -10,7 +10,7 @@ from allotment.wire.job_shape import Shape
 
 
 class RestShape(Shape):
-    """Slurm's REST API: where slurmrestd answers, and where a token of Slurm is to be had."""
+    """Slurm's REST API: where slurmrestd answers, and where a token of Slurm comes from."""
 
     url: Word = Field(default="", examples=["http://slurm-head:6820"])
     socket: Path = Field(default="", examples=["/run/slurmrestd/slurmrestd.socket"])

@@ -362,7 +362,7 @@ async def _live(options: Options, lock: FolderLock) -> None:
 
 
 async def _start(opened: Opened) -> None:
-    """Start with the configuration; with the one before where this one cannot be had."""
+    """Start with the configuration; with the one before where this one cannot be used."""
     service, found, kept = opened.service, opened.found, opened.kept
     kept.text = found.text
     if not found.is_kept:

@@ -140,7 +140,7 @@ def test_nothing_is_started_of_which_nothing_would_be_heard(world: World) -> Non
 
     async def story() -> None:
         async with world.service() as backend:
-            with pytest.raises(EngineAway, match="namespace jobs-lab would not be heard of"):
+            with pytest.raises(EngineAway, match="namespace jobs-lab would not be noticed"):
                 await backend.launch(LAB)
             assert await backend.launch(of("ops")) == {}
 

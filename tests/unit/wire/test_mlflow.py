@@ -47,7 +47,7 @@ def test_a_server_is_named_or_started(text: str, setup: MlflowSetup, address: st
     [
         ("{}", "mlflow", "neither where a server is"),
         ("{start: false}", "mlflow", "neither where a server is"),
-        ("{url: http://h, start: true}", "mlflow.start", "is given besides"),
+        ("{url: http://h, start: true}", "mlflow.start", "is given beside"),
         ("{url: http://h, port: 5000}", "mlflow.port", "is for a server"),
         ("{url: 'http://me:secret@h'}", "mlflow.url", "has a password"),
         ("{url: 'ftp://h'}", "mlflow.url", "is not an address of HTTP"),

@@ -14,7 +14,7 @@ from allotment.service.content.manifest import Manifest
 
 router = a_router("code")
 
-Also = Annotated[list[str] | None, Query(max_length=4, description="Digests of files besides.")]
+Also = Annotated[list[str] | None, Query(max_length=4, description="More digests of files.")]
 MOST_LIST = 16 << 20
 """Bytes of a list of files."""
 

@@ -487,7 +487,7 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 def _is_there(answer: Answer) -> bool:
-    """Whether a server that is not to be had for now is itself well."""
+    """Whether a server that does not answer requests now is itself well."""
     return answer.status == CROWDED or _is_of_webhook(answer)
 
 

@@ -127,7 +127,7 @@ class Cluster:
         the client."""
         if namespace and namespace != self._namespace and self.wide.refused:
             raise EngineAway(
-                f"pods in namespace {namespace} would not be heard of, as those of all "
+                f"pods in namespace {namespace} would not be noticed: pods of all "
                 f"namespaces may not be listed: {self.wide.refused}"
             )
 

@@ -83,7 +83,7 @@ def kept(before: Sequence[Device], now: Sequence[Device]) -> tuple[Device, ...]:
 def taken(
     node: Node, named: Iterable[NamedDevice], is_held: Callable[[str], bool]
 ) -> tuple[int, ...]:
-    """Return which devices of a node are not to be had, by index: those that claims of others
+    """Return which devices of a node are not available, by index: those that claims of others
     hold, and those that are not offered now."""
     free = {each.id for each in named if not each.shut and not is_held(each.id)}
     return tuple(device.index for device in node.devices if device.uuid not in free)

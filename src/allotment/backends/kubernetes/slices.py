@@ -103,7 +103,7 @@ def devices_in(
 
 
 def _is_whole(device: SliceDevice) -> bool:
-    """Whether a device can be had by one claim, as a whole, as soon as it is allocated."""
+    """Whether one claim can have a device, as a whole, as soon as it is allocated."""
     return not (
         device.consumes_counters
         or device.allow_multiple_allocations

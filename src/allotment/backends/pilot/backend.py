@@ -517,7 +517,7 @@ class PilotBackend:
         """Report what the image of a gang kept from being launched.
 
         Of tasks that an earlier call started no end is made up: their runners are asked.
-        Returns what is refused where one is not to be had. Raises EngineAway.
+        Returns what is refused where one is not available. Raises EngineAway.
         """
         keys = [task.key for task in gang.tasks]
         for hold in {hold for key in keys if (hold := self._hold_of(key)) is not None}:

@@ -65,7 +65,7 @@ class NodeWatch:
         self._others: dict[NodeId, Others] = {}
         """What others use of nodes, as it was told."""
         self._changed: dict[str, float] = {}
-        """When it was told last that less can be had of a node, by name."""
+        """When it was reported last that less of a node is available, by name."""
         self.reservations: Sequence[SlurmReservation] | None = None
         """As they were when asked for last; None before."""
         self._asked_for_reservations = -RESERVATIONS_EVERY_S

@@ -37,7 +37,7 @@ class Token(msgspec.Struct, frozen=True):
 
     @property
     def renew_at(self) -> float:
-        """Return from when on another one is to be had."""
+        """Return from when on another one is available."""
         return self.until - min(EARLY_S, max(0.0, self.until - self.since) / 5)
 
 

@@ -32,7 +32,7 @@ class CodeWanted(msgspec.Struct, frozen=True):
 
 
 class CodeTaken(msgspec.Struct, frozen=True):
-    """How many files came whole."""
+    """How many files arrived complete."""
 
     files: int
 

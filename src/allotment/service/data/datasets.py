@@ -418,8 +418,8 @@ class Datasets:
             raise Rejected(
                 Code.UNAVAILABLE,
                 "The disk that keeps the data is nearly full, and the service needs the rest.",
-                "This is a problem of the platform: tell its administrator. What came whole "
-                "stays.",
+                "This is a problem of the platform: tell its administrator. Files that arrived "
+                "complete stay.",
             )
 
     async def take(

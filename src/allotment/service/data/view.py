@@ -110,7 +110,7 @@ class DataHanded(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DataTaken(msgspec.Struct, frozen=True):
-    """The digests of the files that came whole, in their order."""
+    """The digests of the files that arrived complete, in their order."""
 
     digests: tuple[str, ...]
 

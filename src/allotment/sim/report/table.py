@@ -151,7 +151,7 @@ def _row(view: View, place: int, marks: Sequence[Sequence[str]]) -> str:
 
 
 def _marks(column: Column, views: Sequence[View]) -> list[str]:
-    """Mark the best of a column, and the best that could be had in life.
+    """Mark the best of a column, and the best that is possible in practice.
 
     A run in which no job completed is best at nothing.
     """
