@@ -271,6 +271,7 @@ class Router:
             raise Rejected(
                 Code.NOT_SUPPORTED,
                 f"Task {key} is on engine {where}, which cannot enter tasks.",
+                f"Its output: `allot logs {key.job}`.",
             )
         return engine.enter_argv(key, argv)
 

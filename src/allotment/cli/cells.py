@@ -73,5 +73,7 @@ def _write(target: Path, text: str) -> None:
     try:
         target.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Failed(f"{target} cannot be written: {error.strerror}.") from error
+        raise Failed(
+            f"{target} cannot be written: {error.strerror}.", "Name another file."
+        ) from error
     talk(f"wrote {target}")

@@ -207,7 +207,7 @@ def _secret(word: str) -> str:
         raise Failed("A --secret is id=NAME,src=FILE.", "--secret id=pip,src=~/.pip/token")
     path = Path(parts["src"]).expanduser().absolute()
     if not path.is_file():
-        raise Failed(f"--secret {parts['id']}: there is no file {path}.")
+        raise Failed(f"--secret {parts['id']}: there is no file {path}.", "Name one: src=FILE.")
     return f"id={parts['id']},src={path}"
 
 

@@ -408,7 +408,10 @@ def environment(
 def secrets_of(asked: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Read secrets, `NAME`, `NAME=FILE` or `NAME=-`. No value is ever part of a message."""
     if sum(item.endswith("=-") for item in asked) > 1:
-        raise Failed("Only one --secret can be read from standard input.")
+        raise Failed(
+            "Only one --secret can be read from standard input.",
+            "Name files for the others: NAME=FILE.",
+        )
     named = [item.partition("=") for item in asked]
     return {name: _secret(name, file, environ) for name, _, file in named}
 

@@ -124,7 +124,10 @@ def submit(  # noqa: PLR0913 - one argument an option
     if len(files) > 1 and (follow or key):
         raise Failed("--follow and --key are for one job.", "Submit the files one by one.")
     if dry_run and (follow or key):
-        raise Failed("--follow and --key are for jobs that are submitted.")
+        raise Failed(
+            "--follow and --key are for jobs that are submitted.",
+            "Leave them out, or --dry-run.",
+        )
     changes = [*(changes or []), *(f"labels.{label}" for label in labels or [])]
     parameters = grid_of(grid or [])
     said = Said(tuple(options or ()), tuple(ignored or ()), tuple(arguments or ()))

@@ -88,6 +88,7 @@ def _create(state: State, command: c.CreateDataset, actor: Actor, now: Instant) 
         raise Rejected(
             Code.TOO_LARGE,
             f"Tenant {tenant} has {MOST_DATASETS:,} datasets, and may have no more.",
+            "Remove one: `allot data rm NAME`.",
         )
     if command.folder:
         _check_folder(command.folder)

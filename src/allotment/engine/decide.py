@@ -187,6 +187,7 @@ def _check_dependencies(state: State, spec: JobSpec) -> None:
             raise Rejected(
                 Code.BAD_DEPENDENCY,
                 f"It depends on job {dependency.job}, which does not exist.",
+                "See `allot ps --all`.",
             )
     for choice in choices(spec.depends_on):
         if all(map(state.is_lost, choice)):
@@ -219,7 +220,9 @@ def _edit(state: State, job: JobRecord, spec: JobSpec) -> Emit:
     not_of_others(job.spec)
     for dependency in spec.depends_on:
         if dependency.job == job.id:
-            raise Rejected(Code.BAD_DEPENDENCY, "A job cannot wait for itself.")
+            raise Rejected(
+                Code.BAD_DEPENDENCY, "A job cannot wait for itself.", "Depend on another job."
+            )
     _no_cycle(state, job.id, spec)
     spec = with_defaults(state, in_its_queue(state, spec))
     check(state, spec, job.owner)
@@ -285,6 +288,7 @@ def _note(job: JobRecord, text: str) -> Emit:
             Code.BAD_REQUEST,
             f"A note is a text of at most {LONGEST_NOTE:,} characters, without control "
             f"characters; this one has {len(text):,}.",
+            "Write it shorter, as plain text.",
         )
     if text != job.note:
         yield e.JobNoted(job.id, text)

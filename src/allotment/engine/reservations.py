@@ -118,16 +118,19 @@ def _check_name(state: State, name: str) -> None:
         raise Rejected(
             Code.TOO_LARGE,
             f"There are {MOST_RESERVATIONS:,} reservations, and no more are accepted.",
+            "End one first: `allot unreserve NAME`.",
         )
 
 
 def _check_times(command: ReserveNodes, now: WallTime) -> None:
     if command.end <= command.begin:
-        raise Rejected(Code.BAD_REQUEST, "It would end before it begins.")
+        raise Rejected(
+            Code.BAD_REQUEST, "It would end before it begins.", "Choose a later end."
+        )
     if command.end <= now:
-        raise Rejected(Code.BAD_REQUEST, "It would be over already.")
+        raise Rejected(Code.BAD_REQUEST, "It would be over already.", "Choose a later end.")
     if command.notice_ms < 0:
-        raise Rejected(Code.BAD_REQUEST, "Its notice is negative.")
+        raise Rejected(Code.BAD_REQUEST, "Its notice is negative.", "Choose 0 or more.")
 
 
 def _check_who(state: State, command: ReserveNodes) -> None:
@@ -206,6 +209,7 @@ def _chosen(state: State, command: ReserveNodes) -> tuple[NodeId, ...]:
             Code.NEVER_FITS,
             f"There are not {command.devices:,}{kind} devices that are up and not set aside "
             f"then; there are {there:,}.",
+            "Ask for fewer, or for another time: `allot reservations`.",
         )
     return tuple(sorted(chosen))
 

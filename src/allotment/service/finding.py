@@ -152,7 +152,11 @@ class Finding:
     def _called(self, ref: str) -> JobId:
         """Find a unit by its name, or the only one whose name or id begins so."""
         if not NAME.fullmatch(ref):
-            raise Rejected(Code.NO_SUCH_JOB, f"{ref[:60]!r} cannot be the name of a job.")
+            raise Rejected(
+                Code.NO_SUCH_JOB,
+                f"{ref[:60]!r} cannot be the name of a job.",
+                "See `allot ps`.",
+            )
         jobs = self._state.jobs.values()
         named = [job for job in jobs if ref in (job.spec.name, job.spec.family)]
         if named:
@@ -243,7 +247,11 @@ class Finding:
         old = self._archive.page(JobFilter(user=actor.user), 1)
         if old:
             return old[0].id
-        raise Rejected(Code.NO_SUCH_JOB, f"User {actor.user} has submitted no job yet.")
+        raise Rejected(
+            Code.NO_SUCH_JOB,
+            f"User {actor.user} has submitted no job yet.",
+            "See `allot ps` for those of others.",
+        )
 
     # ── their records ───────────────────────────────────────────────────────────────────
 
@@ -262,7 +270,9 @@ class Finding:
         live = self._state.jobs.get(job)
         if live is None:
             self.record(job)
-            raise Rejected(Code.WRONG_STATE, f"Job {job} finished long ago.")
+            raise Rejected(
+                Code.WRONG_STATE, f"Job {job} finished long ago.", f"See `allot show {job}`."
+            )
         return live
 
     def known(self, actor: Actor, key: str) -> v.Submitted | None:

@@ -48,7 +48,9 @@ class Output:
         no = attempt or record.attempts[-1].no
         if no > len(record.attempts):
             raise Rejected(
-                Code.NO_SUCH_TASK, f"Job {job} has only {len(record.attempts)} attempt(s)."
+                Code.NO_SUCH_TASK,
+                f"Job {job} has only {len(record.attempts)} attempt(s).",
+                f"See `allot show {job}`.",
             )
         names = [task_name(record.spec, index) for index in range(record.spec.task_count)]
         if task in names:
@@ -171,7 +173,9 @@ class Output:
         able = Ability.ENTERS in self._backend.abilities
         if not able or not isinstance(self._backend, Enterable):
             raise Rejected(
-                Code.NOT_SUPPORTED, f"The {self._backend.name} backend cannot enter tasks."
+                Code.NOT_SUPPORTED,
+                f"The {self._backend.name} backend cannot enter tasks.",
+                f"Its output: `allot logs {job}`.",
             )
         return self._backend.enter_argv(TaskKey(job, attempt.no, index), argv)
 

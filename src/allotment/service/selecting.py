@@ -110,7 +110,11 @@ def _check(selector: Selector) -> None:
             "Name jobs, or choose them: --mine, --all, --name, --tenant, --state, --label.",
         )
     if sum(max(0, last - first) + 1 for first, last in selector.ids) > MOST_IDS:
-        raise Rejected(Code.BAD_REQUEST, f"More than {MOST_IDS:,} jobs are named.")
+        raise Rejected(
+            Code.BAD_REQUEST,
+            f"More than {MOST_IDS:,} jobs are named.",
+            "Name fewer, or choose them: --mine, --name, --tenant, --state.",
+        )
     if selector.mine and (selector.all or selector.user not in ("",)):
         raise Rejected(
             Code.BAD_REQUEST, "--mine cannot be used with --all or --user.", "Keep one of them."

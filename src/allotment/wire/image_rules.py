@@ -21,7 +21,7 @@ def read_image_rule(value: object) -> ImageRule:
     if at and not DIGEST.fullmatch(digest):
         raise Amiss(
             f"{shown(text)} has an @ that no digest follows",
-            "a digest is sha256: and 64 hexadecimal digits, in small letters",
+            "a digest is sha256: and 64 hexadecimal digits, in lower-case letters",
         )
     if place == ANYWHERE:
         if not digest:
@@ -55,7 +55,7 @@ def _place(place: str, text: str) -> str:
     try:
         name = parse(f"{registry.lower()}/{plain}")
     except BadReference as error:
-        hint = "write it like registry.example.org/vision/torch, the path in small letters"
+        hint = "write it like registry.example.org/vision/torch, the path in lower-case letters"
         raise Amiss(f"{shown(text)} {error}", hint) from error
     if not below:
         return name.place

@@ -30,7 +30,9 @@ def read_value(value: object) -> str:
     if not isinstance(value, str):
         raise not_a("a text", value, "put it in quotes")
     if len(value) > LONGEST_VALUE:
-        raise Amiss(f"has {len(value)} characters, and {LONGEST_VALUE} are accepted")
+        raise Amiss(
+            f"has {len(value)} characters, and {LONGEST_VALUE} are accepted", "shorten it"
+        )
     if CONTROL.search(value) or not value.isprintable() or value != value.strip():
         raise Amiss(
             f"{shown(value)} has a control character, or a blank at an end", "take it out"

@@ -59,7 +59,9 @@ def read_line(value: object) -> str:
     if CONTROL.search(value) or "\n" in value or "\r" in value or "\t" in value:
         raise Amiss(f"{shown(value)} has a line break or control character", "take it out")
     if len(value) > LONGEST_LINE:
-        raise Amiss(f"has {len(value)} characters, and {LONGEST_LINE} are accepted")
+        raise Amiss(
+            f"has {len(value)} characters, and {LONGEST_LINE} are accepted", "shorten it"
+        )
     if value != value.strip():
         raise Amiss(f"{shown(value)} starts or ends with a blank", "take the blank out")
     return value
@@ -68,7 +70,7 @@ def read_line(value: object) -> str:
 def read_word(value: object) -> str:
     """Read one line of text that says something."""
     if value == "":
-        raise Amiss("must not be empty")
+        raise Amiss("must not be empty", "write it, or take the key out")
     return read_line(value)
 
 

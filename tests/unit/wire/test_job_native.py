@@ -414,5 +414,5 @@ def test_groups_of_a_role_say_how_many_and_within_what() -> None:
         "line 4: groups.size: 6 tasks do not make groups of 4 (take a number that divides them)"
     ]
     assert problems(text.replace("socket", '""')) == [
-        "line 4: groups.within: must not be empty"
+        "line 4: groups.within: must not be empty (write it, or take the key out)"
     ]

@@ -68,7 +68,9 @@ async def fetch_output(
 ) -> Response:
     """Return one file."""
     if not is_path(path) or not 0 < attempt < 1 << 31:
-        raise Rejected(Code.NOT_FOUND, f"Job {job} left no such file.")
+        raise Rejected(
+            Code.NOT_FOUND, f"Job {job} left no such file.", f"See `allot outputs {job}`."
+        )
     file = await service.output.open_file(job, attempt, path, caller)
     state = request.app.state
     return Stream(Contents(file), state.stopping, media_type=BYTES, headers=headers_of(file))

@@ -47,7 +47,9 @@ async def back_up(request: Request, service: TheService, caller: Caller) -> Resp
     wanted = await read_as(request, Backup)
     target = wanted.target
     if not target.startswith("/") or "\0" in target:
-        raise Rejected(Code.PATH_UNUSABLE, "The target must be an absolute path.")
+        raise Rejected(
+            Code.PATH_UNUSABLE, "The target must be an absolute path.", "Begin it with /."
+        )
     if await asyncio.to_thread(Path(target).exists):
         raise Rejected(Code.CONFLICT, f"{target} exists already.", "Name a new file.")
     await service.backup(target, without_secrets=wanted.without_secrets)

@@ -561,7 +561,10 @@ class Datasets:
 
         found = await self._got(dataset, version, actor, look)
         if found is None:
-            raise Rejected(Code.NOT_FOUND, f"{dataset.full}@{version.number} has no such file.")
+            exact = f"{dataset.full}@{version.number}"
+            raise Rejected(
+                Code.NOT_FOUND, f"{exact} has no such file.", f"See `allot data ls {exact}`."
+            )
         return HostFile(found)
 
     async def _got(

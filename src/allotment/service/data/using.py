@@ -163,6 +163,7 @@ class DataUses:
             raise Rejected(
                 Code.TOO_LARGE,
                 f"A job may use {MOST_USED} datasets; it names {len(spec.data)}.",
+                "Name fewer.",
             )
         for use in spec.data:
             if trouble := trouble_of(use.at):
@@ -198,7 +199,9 @@ class DataUses:
                 )
             except TimeoutError:
                 raise Rejected(
-                    Code.UNAVAILABLE, f"data: {use.at}: its file system does not answer."
+                    Code.UNAVAILABLE,
+                    f"data: {use.at}: its file system does not answer.",
+                    "Try again, or mount it at another path.",
                 ) from None
             except OSError as error:
                 raise Rejected(

@@ -18,6 +18,10 @@ ALONE = Refused("adds to the one container that a task is", "keep one container"
 TOOLS = Refused(
     "is supported by no engine here", "take it out; exit codes and limits end a task"
 )
+DEVICES = Refused(
+    "asks for devices in a way that no engine here supports",
+    "take it out; `resources.limits` asks for them by number",
+)
 OTHERS = Unused("the configuration of the cluster says who may use which nodes")
 WHO = Unused("a job runs as the user who submits it")
 ACCOUNT = Refused("gives it an account of the cluster, which jobs do not get", "take it out")
@@ -69,7 +73,7 @@ POD: Fields = {
         "is that of a class of the cluster", "--set priority=500 sets the job's own"
     ),
     "runtimeClassName": Refused("names a class of the cluster", "take it out"),
-    "resourceClaims": Refused("asks for devices in a way that no engine here supports"),
+    "resourceClaims": DEVICES,
     "hostIPC": Refused("opens the node's own namespace", "take it out"),
     "hostPID": Refused("opens the node's own namespace", "take it out"),
 }
@@ -102,7 +106,7 @@ CONTAINER: Fields = {
 RESOURCES: Fields = {
     "limits": READ,
     "requests": READ,
-    "claims": Refused("asks for devices in a way that no engine here supports"),
+    "claims": DEVICES,
 }
 VARIABLE: Fields = {"name": READ, "value": READ, "valueFrom": READ}
 VOLUME: Fields = {"name": READ, "emptyDir": READ}
