@@ -1,12 +1,18 @@
 """What `allot doctor` looks at where jobs run as pods of a Kubernetes cluster."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.words import count
+from allotment.model.cells import CellType
+from allotment.model.cells_by_label import levels_in, made_of, settled
+from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError
 
@@ -29,6 +35,8 @@ SUSPENDING = (
     "no pod is suspended so that others have its devices: its kubelet counts its CPU and "
     "memory as long as it is there, and its devices too, but for those of `visible` nodes"
 )
+ODD = "Nobody is guaranteed them. Correct their labels, or add a type of that size."
+CONTRADICTS = "It takes no new tasks until labels and cells agree; what runs there runs on."
 SAVING = "Have jobs save checkpoints, and make room by them: `on_eviction: requeue`."
 PATIENCE_S = 20.0
 MANIFESTS = "`allot kubernetes manifests | kubectl apply -f -` gives the account all it needs."
@@ -39,20 +47,42 @@ def kubernetes(folder: Path) -> list[Finding]:
     path = folder / CONFIG
     if not path.exists():
         return []
-    from allotment.wire.config import engines_in, tenants_in  # noqa: PLC0415 - only here
+    from allotment.wire.config import cell_types_in, tenants_in  # noqa: PLC0415 - only here
+    from allotment.wiring.engines import found_last  # noqa: PLC0415
 
     data = path.read_bytes()
-    setups = engines_in(data, source=str(path))
-    tenants = tenants_in(data, source=str(path))
+    tenants, types = tenants_in(data, source=str(path)), cell_types_in(data)
     return [
         finding
-        for setup in setups
+        for setup in setups_in(folder)
         if setup.type is EngineType.KUBERNETES
-        for finding in asyncio.run(look(setup, tenants))
+        for finding in asyncio.run(
+            look(setup, tenants, Cells(types, found_last(folder, setup.name)))
+        )
     ]
 
 
-async def look(setup: EngineSetup, tenants: Sequence[str] = ()) -> list[Finding]:
+def setups_in(folder: Path) -> tuple[EngineSetup, ...]:
+    """Return the engines that the configuration in a state folder names."""
+    from allotment.wire.config import engines_in  # noqa: PLC0415 - only here
+
+    path = folder / CONFIG
+    return engines_in(path.read_bytes(), source=str(path)) if path.exists() else ()
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """The cell types that are configured, and the nodes that make cells now."""
+
+    types: tuple[CellType, ...] = ()
+    nodes: tuple[Node, ...] = ()
+
+
+NO_CELLS = Cells()
+
+
+async def look(
+    setup: EngineSetup, tenants: Sequence[str] = (), cells: Cells = NO_CELLS
+) -> list[Finding]:
     """Return findings on one cluster, for the tasks of these tenants."""
     from allotment.backends.contact import Contact  # noqa: PLC0415
     from allotment.backends.kubernetes.client import Client  # noqa: PLC0415 - only here
@@ -65,7 +95,7 @@ async def look(setup: EngineSetup, tenants: Sequence[str] = ()) -> list[Finding]
         )
         try:
             async with asyncio.timeout(PATIENCE_S):
-                return await _findings(client, access.server, setup, tenants)
+                return await _findings(client, access.server, setup, tenants, cells)
         finally:
             client.close()
     except TimeoutError:
@@ -75,8 +105,9 @@ async def look(setup: EngineSetup, tenants: Sequence[str] = ()) -> list[Finding]
 
 
 async def _findings(
-    client: "Client", server: str, setup: EngineSetup, tenants: Sequence[str]
+    client: "Client", server: str, setup: EngineSetup, tenants: Sequence[str], cells: Cells
 ) -> list[Finding]:
+    from allotment.backends.kubernetes.discover import nodes_of  # noqa: PLC0415 - only here
     from allotment.backends.kubernetes.inventory import (  # noqa: PLC0415 - only here
         Inventory,
         looked_at,
@@ -115,6 +146,7 @@ async def _findings(
         is_visible = visible_in(setup.visible)
         found += node_findings(nodes, inventory, is_visible)
         found += mode_findings(nodes, inventory, is_visible)
+        found += cell_findings(cells, nodes_of(nodes, inventory.on, is_visible, setup.labels))
     found.append(image_finding(setup.image))
     return found
 
@@ -248,6 +280,25 @@ def mode_findings(
             yield Finding("devices", Level.OK, f"{mode}: {', '.join(which[:MOST_MODES])}{rest}")
     yield from _twice_findings([there[name] for name in sorted(there) if is_visible(name)])
     yield from _unused_findings(inventory)
+
+
+def cell_findings(cells: Cells, nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Return which cells the labels of nodes make, and which labels contradict them."""
+    types = {kind.name: kind for kind in cells.types}
+    if not levels_in(types):
+        return
+    now = settled(cells.types, cells.nodes, nodes)
+    made = made_of(types, now.nodes)
+    inside = {name for cell in made.cells for name in cell.nodes}
+    told = now.contradict.keys() - inside
+    odd = made_of(types, [node for node in now.nodes if node.name not in told]).odd
+    tally = Counter(cell.type for cell in made.cells)
+    words = ", ".join(f"{number} of {kind}" for kind, number in tally.items())
+    yield Finding("cells", Level.OK, f"{words or 'none'}, made of nodes by their labels")
+    for each in odd[:MOST_NAMED]:
+        yield Finding("cells", Level.WARN, f"{each.why}: in no cell of {each.type}", ODD)
+    for name, why in sorted(now.contradict.items())[:MOST_NAMED]:
+        yield Finding("cells", Level.WARN, f"{name}: {why}", CONTRADICTS)
 
 
 def _twice_findings(nodes: Sequence["KubeNode"]) -> Iterator[Finding]:

@@ -1,20 +1,23 @@
-"""`allot kubernetes`: the rights of a service in a cluster, given and looked at."""
+"""`allot kubernetes`: the rights of a service in a cluster, and what it finds there."""
 
 import asyncio
 import io
 import re
 from typing import Annotated
 
+import msgspec
 import typer
 
 from allotment.cli.daemon import folder_of
 from allotment.cli.doctor import tell_findings
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.doctor_kubernetes import kubernetes as looked_at
-from allotment.cli.doctor_kubernetes import look
+from allotment.cli.doctor_kubernetes import look, setups_in
 from allotment.cli.options import AsJson, StateFolder
-from allotment.cli.output import Failed, say
+from allotment.cli.output import Failed, say, talk, warn
+from allotment.cli.words import count
 from allotment.model.engines import EngineSetup, EngineType
+from allotment.model.errors import EngineAway
 from allotment.wire.tree import Plain
 
 LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -22,9 +25,10 @@ LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 WHOSE = re.compile(r"[^\s/,]+(/[^\s/,]+)*")
 
 kubernetes = typer.Typer(
-    help="A Kubernetes cluster: the manifests that give the service its rights, and a check.",
+    help="A Kubernetes cluster: the service's rights, a check, its cells.",
     epilog="\b\nExamples:\n"
     "  allot kubernetes manifests | kubectl apply -f -\n"
+    "  allot kubernetes cells\n"
     "  allot kubernetes doctor --kubeconfig default",
     rich_markup_mode=None,
     no_args_is_help=True,
@@ -35,6 +39,17 @@ Namespace = Annotated[
     typer.Option(
         "--namespace", "-n", metavar="NAME", help="The namespace for the pods of tasks."
     ),
+]
+Kubeconfig = Annotated[
+    str,
+    typer.Option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="A cluster that no service uses yet; `default`: kubectl's own.",
+    ),
+]
+Context = Annotated[
+    str, typer.Option("--context", metavar="NAME", help="Which of its contexts.")
 ]
 Placed = Annotated[
     list[str] | None,
@@ -139,17 +154,8 @@ def manifests(
 )
 def doctor(
     *,
-    kubeconfig: Annotated[
-        str,
-        typer.Option(
-            "--kubeconfig",
-            metavar="FILE",
-            help="A cluster that no service uses yet; `default`: kubectl's own.",
-        ),
-    ] = "",
-    context: Annotated[
-        str, typer.Option("--context", metavar="NAME", help="Which of its contexts.")
-    ] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
     namespace: Namespace = "",
     tenant: Placed = None,
     state: StateFolder = "",
@@ -179,6 +185,87 @@ def doctor(
         none = Finding("kubernetes", Level.NOTE, text, advice)
         found = looked_at(folder_of(state)) or [none]
     tell_findings(found, as_json=as_json)
+
+
+@kubernetes.command(
+    epilog="\b\nExamples:\n"
+    "  allot kubernetes cells\n"
+    "  allot kubernetes cells --level example.com/row --level example.com/rack",
+)
+def cells(
+    *,
+    level: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--level",
+            metavar="LABEL",
+            help="A label of nodes that says in which cell they lie, the outermost first. "
+            "Repeatable; without it, those that clouds and NVIDIA set.",
+        ),
+    ] = None,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+    state: StateFolder = "",
+) -> None:
+    """Print cell types for the configuration, made of the labels of the nodes there are.
+
+    Which cells these make, and which nodes lie in none, is listed on standard error. Nothing is
+    changed: put what is printed under `cells` of the configuration, and apply that.
+    """
+    from allotment.backends.kubernetes.cells import proposed  # noqa: PLC0415 - only here
+    from allotment.backends.kubernetes.discover import PLACES  # noqa: PLC0415
+    from allotment.model.cells_by_label import listed, made_of, word_of  # noqa: PLC0415
+    from allotment.wire.cells_write import type_to_wire  # noqa: PLC0415
+    from allotment.wire.config_text import config_text  # noqa: PLC0415
+    from allotment.wiring.kubernetes import discovered, unanswered  # noqa: PLC0415
+
+    levels = level or []
+    setup = _setup_of(kubeconfig, context, state)
+    own = tuple(dict.fromkeys((*setup.labels, *levels)))
+    try:
+        nodes = discovered(msgspec.structs.replace(setup, labels=own), is_first=True)
+    except EngineAway as error:
+        raise unanswered(error) from error
+    there = {key for node in nodes for key, _ in node.labels}
+    if lacking := next((each for each in levels if word_of(each) not in there), ""):
+        known = ", ".join(sorted(there)) or "none"
+        raise Failed(
+            f"No node has the label {lacking}.",
+            f"Labels that say where nodes stand: {known}. `kubectl get nodes --show-labels` "
+            "lists all.",
+        )
+    found = proposed(nodes, tuple(map(word_of, levels)))
+    types = {kind.name: kind for kind in found.types}
+    head = "Made of the labels of nodes by `allot kubernetes cells`."
+    new = [each for each in levels if each not in setup.labels and not each.startswith(PLACES)]
+    if new:
+        head += f"\nUnder the engine: labels: [{', '.join((*setup.labels, *new))}]"
+    written: dict[str, Plain] = {
+        name: {key: value for key, value in type_to_wire(kind).items() if value}
+        for name, kind in types.items()
+    }
+    say(config_text({"cells": {"types": written}}, head).rstrip("\n"))
+    made = made_of(types, nodes)
+    for kind in types:
+        if names := [cell.name for cell in made.cells if cell.type == kind]:
+            talk(f"{kind}: {count(len(names), 'cell')} ({listed(names)})")
+    for note in (*found.notes, *(f"{odd.why}: in no cell" for odd in made.odd)):
+        warn(note)
+
+
+def _setup_of(kubeconfig: str, context: str, state: str) -> EngineSetup:
+    """Return a cluster by its kubeconfig, else the first one of the service. Raises Failed."""
+    if kubeconfig:
+        file = "" if kubeconfig == "default" else kubeconfig
+        return EngineSetup(
+            "kubernetes", EngineType.KUBERNETES, kubeconfig=file, context=context
+        )
+    for setup in setups_in(folder_of(state)):
+        if setup.type is EngineType.KUBERNETES:
+            return setup
+    raise Failed(
+        "The configuration of the service names no cluster.", "Name one: --kubeconfig FILE."
+    )
 
 
 def _placed(words: list[str]) -> dict[str, list[str]]:

@@ -17,6 +17,9 @@ class CellType(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     child: str
     count: int
     is_node: bool = False
+    label: str = ""
+    """The label of nodes that says in which cell of this type each lies; '' where `roots` say
+    it."""
 
 
 class RootCell(msgspec.Struct, frozen=True, omit_defaults=True):

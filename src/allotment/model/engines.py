@@ -103,6 +103,8 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     tenant_namespaces: tuple[tuple[str, str], ...] = ()
     """In which namespaces the pods of tenants are; that of '' has `{tenant}` in it, for all
     others."""
+    labels: tuple[str, ...] = ()
+    """Labels of its nodes that are kept, besides those that usually say where a node stands."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

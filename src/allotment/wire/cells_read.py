@@ -4,28 +4,31 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from allotment.model.cell_quota import Shape, Span, shapes_of, span_of
 from allotment.model.cells import CellType, PinnedCell, RootCell, Topology
+from allotment.model.cells_by_label import made_of
 from allotment.model.cluster import Node
 from allotment.wire.cells_hardware import Hardware
+from allotment.wire.cells_labels import wrong_labels
 from allotment.wire.cells_roots import Laid, RootReader, left_out
-from allotment.wire.cells_shape import CellsShape, PinShape
+from allotment.wire.cells_shape import CellsShape, PinShape, RootShape
 from allotment.wire.cells_types import TYPES, Chain, chain_from, circles, near, no_such_type
 from allotment.wire.problems import Finding
 from allotment.wire.tree import Place
 
 PINS: Place = ("cells", "pins")
 ROOTS: Place = ("cells", "roots")
+MOST_ODD = 10
+"""Groups of nodes that make no cell, of which there are warnings."""
+MENDS = "correct the labels of its nodes, or add a type of that size"
 
 
 def topology_of(
     shape: CellsShape, made: Hardware, nodes: Sequence[Node]
 ) -> tuple[Topology, list[Finding], list[Finding]]:
     """Return the topology of what is listed and of `hardware`, with errors and warnings."""
-    types = {
-        name: CellType(name, kind.of, kind.count, kind.node)
-        for name, kind in shape.types.items()
-    }
+    types = listed_types(shape)
     errors = [*_same_types(types, made.types), *circles(types)]
     types = made.types | types
+    errors += wrong_labels(shape, types) if not errors else []
     if errors:
         return Topology(), errors, []
     laid = _laid(shape, types, nodes)
@@ -42,6 +45,14 @@ def topology_of(
     return Topology(topology.types, topology.roots, tuple(pins)), errors, warnings
 
 
+def listed_types(shape: CellsShape) -> dict[str, CellType]:
+    """Return the cell types that are listed, by name."""
+    return {
+        name: CellType(name, kind.of, kind.count, kind.node, kind.label)
+        for name, kind in shape.types.items()
+    }
+
+
 def _chain(top: str, types: Mapping[str, CellType]) -> Chain:
     chain = chain_from(top, types)
     if isinstance(chain, Chain):
@@ -53,6 +64,13 @@ def _laid(shape: CellsShape, types: Mapping[str, CellType], nodes: Sequence[Node
     reader = RootReader(types, nodes)
     for at, root in enumerate(shape.roots):
         reader.read(root, (*ROOTS, at))
+    found = made_of(types, nodes)
+    for cell in found.cells:
+        root = RootShape(type=cell.type, name=cell.name, nodes=list(cell.nodes))
+        reader.read(root, (*TYPES, cell.type, "label"))
+    for odd in found.odd[:MOST_ODD]:
+        message = f"{odd.why}: in no cell of {odd.type}"
+        reader.laid.warnings.append(((*TYPES, odd.type, "label"), message, MENDS))
     return reader.laid
 
 

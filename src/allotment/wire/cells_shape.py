@@ -40,6 +40,7 @@ class CellTypeShape(Shape):
     of: Word = Field(examples=["V100"])
     count: Parts = Field(examples=["8"])
     node: Truth = False
+    label: Word = Field(default="", examples=["topology.kubernetes.io/zone"])
 
 
 class RootShape(Shape):

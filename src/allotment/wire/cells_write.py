@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from allotment.model.cell_quota import shapes_of
-from allotment.model.cells import CellShare, PinnedCell, RootCell, Topology
+from allotment.model.cells import CellShare, CellType, PinnedCell, RootCell, Topology
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.wire.tree import Plain
@@ -12,16 +12,21 @@ Written = dict[str, Plain]
 
 
 def topology_to_wire(topology: Topology, nodes: Sequence[Node]) -> Written:
-    """Return a topology as it is written: every type and root by itself."""
+    """Return a topology as it is written: every type and root by itself, but for the roots
+    that labels of nodes make."""
     names = {node.id: node.name for node in nodes}
+    by_label = {kind.name for kind in topology.types if kind.label}
     return {
-        "types": {
-            kind.name: {"of": kind.child, "count": kind.count, "node": kind.is_node}
-            for kind in topology.types
-        },
-        "roots": [_root(root, names) for root in topology.roots],
+        "types": {kind.name: type_to_wire(kind) for kind in topology.types},
+        "roots": [_root(root, names) for root in topology.roots if root.type not in by_label],
         "pins": [_pin(pin, topology, names) for pin in topology.pins],
     }
+
+
+def type_to_wire(kind: CellType) -> Written:
+    """Return a cell type as it is written."""
+    label: Written = {"label": kind.label} if kind.label else {}
+    return {"of": kind.child, "count": kind.count, "node": kind.is_node, **label}
 
 
 def shares_to_wire(cells: Sequence[CellShare]) -> Written:

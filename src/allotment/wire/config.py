@@ -4,7 +4,9 @@ Parsers are imported when first used.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from allotment.model.cells import CellType
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup
 from allotment.model.errors import BadInput, Problem
@@ -15,7 +17,10 @@ from allotment.wire.parse import tree_of
 from allotment.wire.text import text_of
 from allotment.wire.tree import plain_of
 
-__all__ = ["config_to_wire", "default_config", "engines_in", "read_config"]
+if TYPE_CHECKING:
+    from allotment.wire.config_shape import ConfigShape, QueueShape
+
+__all__ = ["cell_types_in", "config_to_wire", "default_config", "engines_in", "read_config"]
 
 NOTHING_FOUND: Mapping[str, Sequence[Node]] = {}
 
@@ -44,52 +49,53 @@ def read_config(
 
 def engines_in(data: bytes, *, source: str) -> tuple[EngineSetup, ...]:
     """Return the engines that a configuration names; none of one that is wrong."""
-    from pydantic import ValidationError
-
     from allotment.wire.config_engines import engines_of
-    from allotment.wire.config_shape import ConfigShape
 
-    try:
-        tree, _ = tree_of(text_of(data, source), source)
-        return engines_of(ConfigShape.model_validate(plain_of(tree)))
-    except (ValidationError, BadInput):
-        return ()
+    shape = _shape_of(data, source)
+    return engines_of(shape) if shape is not None else ()
 
 
 def tenants_in(data: bytes, *, source: str) -> tuple[str, ...]:
     """Return the tenants that a configuration names; none of one that is wrong."""
-    from pydantic import ValidationError
+    shape = _shape_of(data, source)
+    return tuple(shape.tenants) if shape is not None else ()
 
-    from allotment.wire.config_shape import ConfigShape
 
-    try:
-        tree, _ = tree_of(text_of(data, source), source)
-        return tuple(ConfigShape.model_validate(plain_of(tree)).tenants)
-    except (ValidationError, BadInput):
-        return ()
+def cell_types_in(data: bytes) -> tuple[CellType, ...]:
+    """Return the cell types that a configuration lists; none of one that is wrong."""
+    from allotment.wire.cells_read import listed_types
+
+    shape = _shape_of(data, "")
+    return tuple(listed_types(shape.cells).values()) if shape is not None else ()
 
 
 def slices_in(data: bytes, *, source: str) -> dict[str, Millis]:
     """Return how long turns are, by TENANT/QUEUE; nothing of a configuration that is wrong."""
-    from pydantic import ValidationError
-
-    from allotment.wire.config_shape import ConfigShape, QueueShape
-
     found: dict[str, Millis] = {}
 
-    def take(tenant: str, queues: Mapping[str, QueueShape]) -> None:
+    def take(tenant: str, queues: Mapping[str, "QueueShape"]) -> None:
         for name, queue in queues.items():
             if queue.slice_ms:
                 found[f"{tenant}/{name}"] = queue.slice_ms
             take(tenant, queue.queues)
 
+    shape = _shape_of(data, source)
+    for tenant, each in shape.tenants.items() if shape is not None else ():
+        take(tenant, each.queues)
+    return found
+
+
+def _shape_of(data: bytes, source: str) -> "ConfigShape | None":
+    """Return a configuration as it is written; None of one that is wrong."""
+    from pydantic import ValidationError
+
+    from allotment.wire.config_shape import ConfigShape
+
     try:
         tree, _ = tree_of(text_of(data, source), source)
-        for tenant, shape in ConfigShape.model_validate(plain_of(tree)).tenants.items():
-            take(tenant, shape.queues)
+        return ConfigShape.model_validate(plain_of(tree))
     except (ValidationError, BadInput):
-        return {}
-    return found
+        return None
 
 
 def default_config(nodes: Sequence[Node], groups: Sequence[str]) -> Config:

@@ -43,6 +43,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             engine.fence_after,
             tuple(engine.visible),
             tuple(sorted(engine.tenant_namespaces.items())),
+            tuple(engine.labels),
         )
         for name, engine in shape.engines.items()
     )

@@ -250,6 +250,8 @@ Schedulers = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_l
 """Names of schedulers: one, or several."""
 Patterns = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_length=1000)]
 """Names of nodes, in which `*` may stand: one, or several."""
+LabelKeys = Annotated[list[Word], BeforeValidator(_read_claimants), Field(max_length=16)]
+"""Labels of nodes, by their keys: one, or several."""
 
 
 ALL = ""
@@ -303,6 +305,7 @@ class EngineShape(Shape):
     schedulers: Schedulers = Field(default=[], examples=["hivedscheduler"])
     tenant_namespaces: TenantSpaces = Field(default={}, examples=["jobs-{tenant}"])
     visible: Patterns = Field(default=[], examples=["[dgx-*, n1]"])
+    labels: LabelKeys = Field(default=[], examples=["[example.com/rack]"])
 
     @model_validator(mode="after")
     def _absolute(self) -> "EngineShape":
@@ -367,6 +370,7 @@ OF_SLURM = {
 OF_KUBERNETES = (
     "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "fence_after",
     "namespaces", "schedulers", "visible", "tenant_namespaces",
+    "labels",
 )  # fmt: skip
 
 

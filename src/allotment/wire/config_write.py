@@ -82,6 +82,7 @@ def _engines(config: Config) -> Written:
             **_namespaces(engine),
             **({"schedulers": list(engine.schedulers)} if engine.schedulers else {}),
             **({"visible": list(engine.visible)} if engine.visible else {}),
+            **({"labels": list(engine.labels)} if engine.labels else {}),
             **_tenant_namespaces(engine),
         }
         for engine in config.engines

@@ -187,8 +187,9 @@ class Engines(msgspec.Struct, frozen=True):
                     KubernetesBackend,
                 )
 
+                folder = self._folder_of(setup)
                 return KubernetesBackend(
-                    self._folder_of(setup), setup, mine, kubernetes.read_hived
+                    folder, setup, mine, kubernetes.read_hived, lambda: config().topology
                 )
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
@@ -326,9 +327,10 @@ def find_engines(
     the two differ or a partition is not there; BackendError where an engine is needed that does
     not answer.
     """
-    from allotment.wire.config import engines_in  # noqa: PLC0415
+    from allotment.wire.config import cell_types_in, engines_in  # noqa: PLC0415
 
     setups = engines_in(text, source="") if text else ()
+    types = cell_types_in(text) if text else ()
     kept = slurm.kept_in(folder) if folder is not None else ""
     if kubeconfig and not (setups and kubernetes.is_among(setups, kubeconfig)):
         setups = (kubernetes.setup_of(kubeconfig, is_first=not (text or kept or partition)),)
@@ -354,16 +356,18 @@ def find_engines(
         raise BadInput(wrong)
     is_here = any(setup.type is EngineType.LOCAL for setup in setups)
     found = {
-        setup.name: _nodes_of(folder, setup)
+        setup.name: _nodes_of(folder, setup, types)
         for setup in setups
         if setup.type is not EngineType.LOCAL
     }
     return Engines(folder or Path(), setups, machine if is_here else None, found)
 
 
-def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
+def _nodes_of(
+    folder: Path | None, setup: EngineSetup, types: Sequence[CellType]
+) -> tuple[Node, ...]:
     """Return the nodes that an engine finds; those of last time where it has none to show."""
-    kept = folder / f"nodes-of-{setup.name}.json" if folder is not None else None
+    kept = _kept_of(folder, setup.name) if folder is not None else None
     is_sole = folder is not None and setup.name == SOLE and bool(slurm.kept_in(folder))
     is_first = not is_sole and (kept is None or not kept.exists())
     where = kubernetes if setup.type is EngineType.KUBERNETES else slurm
@@ -379,13 +383,23 @@ def _nodes_of(folder: Path | None, setup: EngineSetup) -> tuple[Node, ...]:
         log.warning(f"{where.SYSTEM} does not answer; its jobs continue", why=str(error))
     else:
         if setup.type is EngineType.KUBERNETES and kept is not None and kept.exists():
-            found = kubernetes.as_known(found, _kept_in(kept))
+            found = kubernetes.as_known(found, _kept_in(kept), types)
         if folder is not None:
             _keep_found(folder, setup.name, found)
         return found
     if is_sole or kept is None:
         return ()  # The configuration in force lists them.
     return _kept_in(kept)
+
+
+def found_last(folder: Path, engine: str) -> tuple[Node, ...]:
+    """Return the nodes that an engine of a state folder found last; none before the first."""
+    file = _kept_of(folder, engine)
+    return _kept_in(file) if file.exists() else ()
+
+
+def _kept_of(folder: Path, engine: str) -> Path:
+    return folder / f"nodes-of-{engine}.json"
 
 
 def _kept_in(file: Path) -> tuple[Node, ...]:
@@ -395,7 +409,7 @@ def _kept_in(file: Path) -> tuple[Node, ...]:
 def _keep_found(folder: Path, name: str, nodes: tuple[Node, ...]) -> None:
     """Let the next start know what was found, should the engine not answer then."""
     if name != SOLE:
-        write_whole(folder / f"nodes-of-{name}.json", msgspec.json.encode(nodes))
+        write_whole(_kept_of(folder, name), msgspec.json.encode(nodes))
 
 
 def _unanswered(error: EngineAway, setup: EngineSetup) -> BackendError:

@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from allotment.model.cells import Topology
+from allotment.model.cells import CellType, Topology
+from allotment.model.cells_by_label import settled
 from allotment.model.cluster import Node
 from allotment.model.engines import EngineSetup, EngineType
 from allotment.model.errors import BackendError, BadInput, EngineAway, NoNodes, Problem
@@ -92,18 +93,23 @@ async def _found(setup: EngineSetup, *, is_first: bool) -> tuple[Node, ...]:
     try:
         async with asyncio.timeout(FIRST_S if is_first else AGAIN_S):
             named = await looked_at(client)
-            return nodes_of(await client.nodes(), named.on, visible_in(setup.visible))
+            return nodes_of(
+                await client.nodes(), named.on, visible_in(setup.visible), setup.labels
+            )
     except TimeoutError:
         raise EngineAway("no answer in time") from None
     finally:
         client.close()
 
 
-def as_known(found: Sequence[Node], before: Sequence[Node]) -> tuple[Node, ...]:
-    """Return nodes that were found, with their devices in the places that they had before."""
+def as_known(
+    found: Sequence[Node], before: Sequence[Node], types: Sequence[CellType]
+) -> tuple[Node, ...]:
+    """Return nodes that were found, with their devices in the places that they had before, and
+    in the cells where they were while their labels contradict these."""
     from allotment.backends.kubernetes.discover import as_known as placed  # noqa: PLC0415
 
-    return placed(found, before)
+    return settled(types, before, placed(found, before)).nodes
 
 
 def pins_on(setup: EngineSetup) -> Callable[[Node], bool]:

@@ -69,8 +69,9 @@ def described(partition: str) -> tuple[tuple[Node, ...], Topology]:
 
     Raises BadInput, BackendError.
     """
+    from allotment.backends.groups import topology_of  # noqa: PLC0415
     from allotment.backends.slurm import client  # noqa: PLC0415
-    from allotment.backends.slurm.switches import switches_of, topology_of  # noqa: PLC0415
+    from allotment.backends.slurm.switches import switches_of  # noqa: PLC0415
 
     try:
         nodes = discovered(EngineSetup("", EngineType.SLURM, partition), is_first=True)

@@ -10,7 +10,7 @@ from allotment.backends.contact import Contact
 from allotment.backends.http import CONNECTIONS
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.cluster import is_news
-from allotment.backends.kubernetes.discover import PLACE, TYPES
+from allotment.backends.kubernetes.discover import PLACES, TYPES
 from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.objects import KubeNode, Pod, Taint, milli, read, whole
 from tests.support.patience import PATIENCE_S
@@ -51,7 +51,7 @@ def test_whatever_bears_on_tasks_is_news() -> None:
         replace(node, spec=replace(node.spec, taints=(Taint("k", "", "NoSchedule"),))),
         replace(node, status=replace(node.status, allocatable={"cpu": "8"})),
         replace(node, status=replace(node.status, conditions=())),
-        replace(node, metadata=replace(node.metadata, labels={f"{PLACE}zone": "b"})),
+        replace(node, metadata=replace(node.metadata, labels={f"{PLACES[0]}zone": "b"})),
         replace(node, metadata=replace(node.metadata, labels={TYPES[0]: "H100"})),
     ):
         assert is_news(node, changed)

@@ -4,13 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from allotment.backends.slurm.switches import (
-    Switch,
-    labelled,
-    names_of,
-    switches_of,
-    topology_of,
-)
+from allotment.backends.groups import Group, topology_of
+from allotment.backends.slurm.switches import labelled, names_of, switches_of
 from allotment.model.cell_quota import shapes_of
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
@@ -28,7 +23,7 @@ def a_node(number: int, *types: str, cpus: int = 8) -> Node:
     return Node(NodeId(number), f"n{number}", cpus * 1000, GIB, GIB, devices)
 
 
-def roots(nodes: Sequence[Node], switches: Sequence[Switch]) -> list[tuple[str, str, int]]:
+def roots(nodes: Sequence[Node], switches: Sequence[Group]) -> list[tuple[str, str, int]]:
     return [
         (root.type, root.name, len(root.nodes)) for root in topology_of(nodes, switches).roots
     ]
@@ -53,8 +48,8 @@ def test_a_host_list_without_end_is_cut() -> None:
 
 def test_switches_are_read_and_other_lines_passed_over() -> None:
     s1, _, top = switches_of("slurm says:\n" + SAID)
-    assert s1 == Switch("s1", 0, ("n1", "n2"))
-    assert top == Switch("top", 1, ("n1", "n2", "n3", "n4"), ("s1", "s2"))
+    assert s1 == Group("s1", "switch", 0, ("n1", "n2"))
+    assert top == Group("top", "switch-2", 1, ("n1", "n2", "n3", "n4"), ("s1", "s2"))
     assert switches_of("") == ()
 
 

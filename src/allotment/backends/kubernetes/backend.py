@@ -39,6 +39,7 @@ from allotment.backends.kubernetes.spaces import Spaces
 from allotment.backends.kubernetes.stopping import Stopping
 from allotment.backends.kubernetes.tasks import Tasks
 from allotment.backends.kubernetes.visible import visible_in
+from allotment.model.cells import Topology
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup
 from allotment.model.errors import BackendError, EngineAway
@@ -73,9 +74,10 @@ class KubernetesBackend:
         setup: EngineSetup,
         nodes: Callable[[], Sequence[Node]],
         read_hived: ReadHived | None = None,
+        topology: Callable[[], Topology] = Topology,
     ) -> None:
         self.default_image = setup.image
-        self._setup, self._nodes = setup, nodes
+        self._setup, self._nodes, self._topology = setup, nodes, topology
         self._kubeconfig = found_file(setup.kubeconfig)
         self._records = Records(state_dir / "kubernetes")
         self._in_pods = None if setup.volumes else PodFolders(str(state_dir))
@@ -119,13 +121,15 @@ class KubernetesBackend:
         self._cluster = cluster = Cluster(
             client, prefix, self._on_pod, self._news.set, self._on_foreign, self._on_list
         )
-        cluster.is_own = spaces.is_own
+        cluster.is_own, cluster.own_labels = spaces.is_own, setup.labels
         is_visible = visible_in(setup.visible)
         site = Site(
             setup, prefix, client, self._contact, cluster, self._nodes, spaces, is_visible
         )
         self._silent = silent = SilentNodes(cluster, self._contact, setup.force_after_ms)
-        self._node_news = NodeNews(cluster, silent, self._nodes, sink, is_visible)
+        self._node_news = NodeNews(
+            cluster, silent, self._nodes, sink, is_visible, self._topology
+        )
         self._beats = beats = BeatsIn(client, f"{prefix}-beat")
         self._fence = fence = Fence(beats, tasks, silent, setup.fence_after_ms)
         self._ends = ends = Ends(client, records, tasks, sink)

@@ -65,6 +65,8 @@ class Cluster:
         on_list: Callable[[set[str]], None] = lambda there: None,
     ) -> None:
         self._service, self._namespace = service, client.namespace
+        self.own_labels: Sequence[str] = ()
+        """Labels of nodes that are kept because the configuration names them."""
         self.is_own: Callable[[str], bool] = self._namespace.__eq__
         """Whether pods in a namespace may be ours."""
         self._on_pod, self._on_nodes = on_pod, on_nodes
@@ -262,7 +264,7 @@ class Cluster:
         self.news.nodes.update(
             name
             for name, node in self.nodes.items()
-            if name in before and is_news(before[name], node)
+            if name in before and is_news(before[name], node, self.own_labels)
         )
         for name in before.keys() | self.nodes.keys():
             self._note_images(name, before.get(name), self.nodes.get(name))
@@ -276,7 +278,7 @@ class Cluster:
         self._note_images(name, before, None if is_gone else node)
         if not is_gone:
             self.nodes[name] = node
-            if before is not None and not is_news(before, node):
+            if before is not None and not is_news(before, node, self.own_labels):
                 return  # Each kubelet reports all the time.
         self.news.nodes.add(name)
         self.version += 1
@@ -289,7 +291,7 @@ class Cluster:
             self.images.note(name, had, has)
 
 
-def is_news(before: KubeNode, now: KubeNode) -> bool:
-    """Whether anything of a node changed that bears on what may run there."""
+def is_news(before: KubeNode, now: KubeNode, own: Sequence[str] = ()) -> bool:
+    """Whether anything of a node changed that bears on what may run there, or where it is."""
     was, is_ = before.status.but_images, now.status.but_images
-    return (before.spec, was, telling(before)) != (now.spec, is_, telling(now))
+    return (before.spec, was, telling(before, own)) != (now.spec, is_, telling(now, own))

@@ -19,6 +19,7 @@ from allotment.backends.kubernetes.objects import KubeNode, Taint, Words, milli,
 from allotment.backends.kubernetes.usage import DEVICES, Use
 from allotment.backends.kubernetes.visible import COUNT, IsVisible, nowhere
 from allotment.backends.kubernetes.visible import taken as told_to_others
+from allotment.model.cells_by_label import word_of
 from allotment.model.cluster import Device, Node
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.others import NOBODY, Others
@@ -70,15 +71,18 @@ def told_count(found: KubeNode) -> int:
 
 
 def nodes_of(
-    found: Sequence[KubeNode], named_on: NamedOn = nothing_on, is_visible: IsVisible = nowhere
+    found: Sequence[KubeNode],
+    named_on: NamedOn = nothing_on,
+    is_visible: IsVisible = nowhere,
+    own: Sequence[str] = (),
 ) -> tuple[Node, ...]:
     """Return the nodes that may run tasks, by name: all but those of the control plane. Where
-    devices have names, these are a node's."""
+    devices have names, these are a node's. `own` are labels that are kept, too."""
     mine = sorted(
         (node for node in found if not _is_control(node)), key=lambda node: node.metadata.name
     )
     return tuple(
-        _node(place, node, named_on(node.metadata.name), is_visible(node.metadata.name))
+        _node(place, node, named_on(node.metadata.name), is_visible(node.metadata.name), own)
         for place, node in enumerate(mine)
     )
 
@@ -87,7 +91,13 @@ def _is_control(found: KubeNode) -> bool:
     return any(taint.key in CONTROL for taint in found.spec.taints or ())
 
 
-def _node(place: int, found: KubeNode, named: Sequence[NamedDevice], is_visible: bool) -> Node:
+def _node(
+    place: int,
+    found: KubeNode,
+    named: Sequence[NamedDevice],
+    is_visible: bool,
+    own: Sequence[str],
+) -> Node:
     there, labels = found.status.allocatable or {}, found.metadata.labels or {}
     count = told_count(found) if is_visible else device_of(found)[1]
     kind = next((_word(labels[name]) for name in TYPES if labels.get(name)), UNTYPED)
@@ -101,7 +111,7 @@ def _node(place: int, found: KubeNode, named: Sequence[NamedDevice], is_visible:
         devices=devices_of(named) or _devices(kind, memory, count),
         arch=ARCHS.get(found.status.node_info.architecture, Arch.ANY),
         address=_address(found),
-        labels=tuple(sorted((_word(name), value) for name, value in _kept(labels))),
+        labels=tuple(sorted((_word(name), value) for name, value in _kept(labels, own))),
     )
 
 
@@ -112,26 +122,40 @@ def _devices(kind: str, memory: int, count: int) -> tuple[Device, ...]:
     )
 
 
-PLACE = "topology.kubernetes.io/"
+PLACES = (
+    "topology.kubernetes.io/",
+    "network.topology.nvidia.com/",
+    "fabric.topograph.run/",
+    "accelerator.topograph.run/",
+    "cloud.google.com/gce-topology-",
+    "topology.k8s.aws/",
+    "topology.nebius.com/",
+    "nvidia.com/gpu.clique",
+)
+"""How labels begin that say where a node stands; of two with one name the first counts."""
 SAID = frozenset({*TYPES, MEMORY, COUNT, *POOLS, PRICE_LABEL})
 
 
-def telling(found: KubeNode) -> Words:
-    """Return the labels of a node that say what it has and where it stands, and no others."""
+def telling(found: KubeNode, own: Sequence[str] = ()) -> Words:
+    """Return the labels of a node that say what it has and where it stands, and no others;
+    `own` are further ones that the configuration names."""
     labels = found.metadata.labels or {}
     return {
-        name: value for name, value in labels.items() if name in SAID or name.startswith(PLACE)
+        name: value
+        for name, value in labels.items()
+        if name in SAID or name.startswith(PLACES) or name in own
     }
 
 
-def _kept(labels: Words) -> list[tuple[str, str]]:
+def _kept(labels: Words, own: Sequence[str]) -> list[tuple[str, str]]:
     """Return the labels that people and topologies go by: where a node stands, of which pool it
-    is, and what it costs."""
-    kept = [
-        (name.removeprefix(PLACE), value)
-        for name, value in labels.items()
-        if name.startswith(PLACE) and value
-    ]
+    is, and what it costs. Each is called by the last part of its key."""
+    places: dict[str, str] = {}
+    for start in (*own, *PLACES):
+        for name, value in labels.items():
+            if value and (name == start if start in own else name.startswith(start)):
+                places.setdefault(word_of(name), value)
+    kept = list(places.items())
     pool = next((labels[name] for name in POOLS if labels.get(name)), "")
     price = labels.get(PRICE_LABEL, "")
     more = [(name, value) for name, value in ((POOL, pool), (PRICE, price)) if value]
@@ -173,16 +197,23 @@ UNNAMED = (
 
 
 def report_of(
-    node: Node, found: KubeNode | None, named: Sequence[NamedDevice] = ()
+    node: Node,
+    found: KubeNode | None,
+    named: Sequence[NamedDevice] = (),
+    contradiction: str = "",
 ) -> NodeReport:
     """Return how a node is: lost with all that runs there, or only closed to new work.
 
     Lost is only one that is not there any more. One that went silent may run what it ran.
+    `contradiction` is how it is not as the cells have it.
     """
     if found is None:
-        return NodeReport(node.id, alive=False, reason="Kubernetes has no such node any more")
+        reason = "; ".join(
+            filter(None, ("Kubernetes has no such node any more", contradiction))
+        )
+        return NodeReport(node.id, alive=False, reason=reason)
     unnamed = UNNAMED if named and node.devices and not has_names(node) else ""
-    return NodeReport(node.id, alive=True, closed=_closed(found) or unnamed)
+    return NodeReport(node.id, alive=True, closed=_closed(found) or unnamed or contradiction)
 
 
 def _closed(found: KubeNode) -> str:
@@ -211,6 +242,7 @@ def joined(
     found: Sequence[KubeNode],
     named_on: NamedOn = nothing_on,
     is_visible: IsVisible = nowhere,
+    own: Sequence[str] = (),
 ) -> tuple[Node, ...]:
     """Return the nodes there are, as they come into force.
 
@@ -222,7 +254,7 @@ def joined(
         {each.metadata.name: each for each in found},
     )
     mine: list[Node] = []
-    for node in nodes_of(found, named_on, is_visible):
+    for node in nodes_of(found, named_on, is_visible, own):
         old, is_closed = before.get(node.name), _closed(there[node.name]) != ""
         if old is None and not is_closed:
             mine.append(node)
@@ -230,8 +262,13 @@ def joined(
             now = _still(old, node)
             is_fewer = len(now.devices) < len(old.devices)
             stays = is_closed or (is_fewer and has_names(now) is has_names(old))
-            mine.append(msgspec.structs.replace(old, engine="", lacks=()) if stays else now)
+            mine.append(as_found(old) if stays else now)
     return tuple(mine)
+
+
+def as_found(node: Node) -> Node:
+    """Return a node in force as it was found."""
+    return msgspec.structs.replace(node, engine="", lacks=())
 
 
 def as_known(found: Sequence[Node], before: Sequence[Node]) -> tuple[Node, ...]:

@@ -1,12 +1,13 @@
 """What is new of a cluster's nodes → reports, and the nodes that are found."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
 from allotment.backends.kubernetes.cluster import Cluster, News
 from allotment.backends.kubernetes.discover import (
     all_used,
+    as_found,
     is_silent,
     joined,
     others_of,
@@ -16,6 +17,8 @@ from allotment.backends.kubernetes.modes import mode_on
 from allotment.backends.kubernetes.objects import KubeNode
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.visible import IsVisible
+from allotment.model.cells import CellType, Topology
+from allotment.model.cells_by_label import settled
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.others import Others
@@ -39,9 +42,13 @@ class NodeNews:
         nodes: Callable[[], Sequence[Node]],
         sink: Callable[[Report], None],
         is_visible: IsVisible,
+        topology: Callable[[], Topology] = Topology,
     ) -> None:
         self._cluster, self._silent, self._is_visible = cluster, silent, is_visible
-        self._nodes, self._sink = nodes, sink
+        self._nodes, self._sink, self._topology = nodes, sink, topology
+        self._types: tuple[CellType, ...] = ()
+        self._contradict: Mapping[str, str] = {}
+        """The nodes whose labels contradict the cells, and how."""
         self.found: tuple[Node, ...] = ()
         self._told: dict[At, NodeReport] = {}
         self._told_others: dict[At, Others] = {}
@@ -50,8 +57,8 @@ class NodeNews:
 
     @property
     def is_anew(self) -> bool:
-        """Whether other nodes are in force than were told of."""
-        return tuple(self._nodes()) != self._looked_at
+        """Whether other nodes or types of cells are in force than were told of."""
+        return tuple(self._nodes()) != self._looked_at or self._topology().types != self._types
 
     def look(self) -> None:
         """Report what is new of nodes: all of it where other nodes are in force than before."""
@@ -62,18 +69,29 @@ class NodeNews:
             return
         nodes = tuple(self._nodes())
         news, cluster.news = cluster.news, News()
-        is_anew = nodes != self._looked_at
+        is_anew, self._types = self.is_anew, self._topology().types
         if news.nodes or is_anew:
             there = list(cluster.nodes.values())
-            found = joined(nodes, there, cluster.inventory.on, self._is_visible)
-            if found != self.found:
-                self.found = found
+            found = joined(
+                nodes, there, cluster.inventory.on, self._is_visible, cluster.own_labels
+            )
+            news.nodes |= self._settle(nodes, found)
         if is_anew:
             self._forget_all_but({(node.id, node.name) for node in nodes})
         self._looked_at = nodes
         for node in nodes:
             if is_anew or node.name in news.nodes or node.name in news.use:
                 self._tell_of(node)
+
+    def _settle(self, nodes: Sequence[Node], found: tuple[Node, ...]) -> set[str]:
+        """Take the nodes that were found, but for labels that contradict the cells; return the
+        nodes of which that is news."""
+        what = settled(self._types, [as_found(node) for node in nodes], found)
+        changed = {name for name, _ in what.contradict.items() ^ self._contradict.items()}
+        self._contradict = what.contradict
+        if what.nodes != self.found:
+            self.found = what.nodes
+        return changed
 
     def tell_closed_again(self) -> None:
         """Report nodes again that were closed, as one of them may not be any more."""
@@ -87,7 +105,11 @@ class NodeNews:
     def _tell_of(self, node: Node) -> None:
         found = self._cluster.nodes.get(node.name)
         self._silent.note(node.name, is_silent=found is not None and is_silent(found))
-        told = report_of(node, found, self._cluster.inventory.on(node.name))
+        named, amiss = (
+            self._cluster.inventory.on(node.name),
+            self._contradict.get(node.name, ""),
+        )
+        told = report_of(node, found, named, amiss)
         if self._told.get((node.id, node.name)) != told:
             self._told[node.id, node.name] = told
             self._sink(told)
