@@ -7,6 +7,7 @@ ARGS ?=
 RACES := tests/integration/local/test_hostile_user.py tests/integration/local/test_leftovers.py \
 	tests/integration/local/test_image_build.py tests/integration/local/test_hostile_paths.py \
 	tests/integration/local/test_datasets.py
+NIGHT := tests/integration/kubernetes/test_nodes.py tests/integration/kubernetes/test_private_images.py
 LONG := -o timeout=0 -o faulthandler_timeout=0
 export PYTHON
 
@@ -39,7 +40,7 @@ nightly: setup ## At length: histories, races, kills of the service, frameworks,
 	@ALLOT_FAULTS=200 ALLOT_TEST_KUBERNETES=1.36 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_devices.py
 	@ALLOT_VECTORS=_ $(BIN)/python -m pytest $(LONG) tests/integration/kubernetes/test_hived_vectors.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
-	@ALLOT_NIGHT=1 $(BIN)/python -m pytest tests/e2e/test_demo_kubernetes.py tests/integration/kubernetes/test_nodes.py
+	@ALLOT_NIGHT=1 $(BIN)/python -m pytest tests/e2e/test_demo_kubernetes.py $(NIGHT)
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
 	@scripts/mlflow && $(BIN)/python -m pytest tests/integration/mlflow

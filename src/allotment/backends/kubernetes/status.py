@@ -13,6 +13,7 @@ from allotment.backends.kubernetes.objects import (
     KubeNode,
     Pod,
     Terminated,
+    Waiting,
 )
 from allotment.backends.kubernetes.request import CONTAINER
 from allotment.backends.kubernetes.runner import UNGUARDED, UNHEARD
@@ -23,10 +24,16 @@ from allotment.model.reports import Seen, TaskReport
 NO_PROGRAM = ("executable file not found", "no such file or directory")
 START_CODE = 127
 
-REFUSED_IMAGE = (
-    "not found", "unauthorized", "denied", "forbidden", "invalid reference", "manifest unknown",
-    "authentication required", "couldn't parse image",
-)  # fmt: skip
+REFUSED_LOGIN = ("unauthorized", "forbidden", "authorization failed", "authentication required")
+"""What a registry says to a node that has no login for it, or a wrong one."""
+NO_IMAGE = (
+    "not found",
+    "does not exist",
+    "denied",
+    "invalid reference",
+    "manifest unknown",
+    "couldn't parse image",
+)
 """What a registry says of an image that will not be there next time either."""
 IMAGE = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull",
@@ -44,6 +51,14 @@ IMAGE_MISSING = Diagnosis(
     RetryClass.NEVER,
     "Check the name of the image, and that the cluster may pull it (imagePullSecrets of the "
     "service account that pods use).",
+)
+IMAGE_DENIED = Diagnosis(
+    "image_denied",
+    "The cluster has no login for the registry of its image, or a wrong one.",
+    Owner.PLATFORM,
+    RetryClass.NEVER,
+    "Check the name of the image. If it is private, an administrator gives the service account "
+    "`default` of the pods' namespace a login (`imagePullSecrets`); then submit the job again.",
 )
 IMAGE_PULL = Diagnosis(
     "image_pull",
@@ -205,16 +220,24 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
         return f"its node did not prepare its devices in {waited_s / 60:.0f} min", None
     text = f"{waiting.reason}: {waiting.message}".strip(": ")
     if waiting.reason in IMAGE:
-        is_final = waiting.reason in ("InvalidImageName", "ErrImageNeverPull")
-        if is_final or any(word in waiting.message.lower() for word in REFUSED_IMAGE):
-            return text, msgspec.structs.replace(IMAGE_MISSING, evidence=text[:500])
-        if waited_s >= IMAGE_S:
-            return text, msgspec.structs.replace(IMAGE_PULL, evidence=text[:500])
+        if found := _image_trouble(waiting, waited_s):
+            return text, msgspec.structs.replace(found, evidence=text[:500])
     elif waiting.reason in NOT_MADE and waited_s >= MADE_S:
         return f"its container cannot be made: {text}", None
     elif waited_s >= PULL_S:
         return f"it did not begin in {waited_s / 60:.0f} min: {text}", None
     return "", None
+
+
+def _image_trouble(waiting: Waiting, waited_s: float) -> Diagnosis | None:
+    """Return why an image is not waited for any longer; None to go on."""
+    said = waiting.message.lower()
+    is_final = waiting.reason in ("InvalidImageName", "ErrImageNeverPull")
+    if is_final or any(word in said for word in NO_IMAGE):
+        return IMAGE_MISSING
+    if any(word in said for word in REFUSED_LOGIN):
+        return IMAGE_DENIED
+    return IMAGE_PULL if waited_s >= IMAGE_S else None
 
 
 def _has_surroundings(pod: Pod) -> bool:

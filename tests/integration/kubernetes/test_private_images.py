@@ -1,0 +1,119 @@
+"""Images of a private registry on real kubelets: with a login they run, else it is told why."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.kubernetes.status import IMAGE_S
+from tests.support.cluster import until
+from tests.support.kubernetes import MARKS, NAMED, NAMESPACE
+from tests.support.on_kubernetes import OnKubernetes
+from tests.support.on_slurm import shell
+from tests.support.patience import PATIENCE_S
+from tests.support.registry import PASSWORD, Registry, a_file, a_registry, busybox, layer
+
+ELSEWHERE, AT_NIGHT = "nodes elsewhere do not reach a registry here", "by `make nightly`"
+pytestmark = [
+    *MARKS,
+    pytest.mark.may_skip(f"{ELSEWHERE}; {AT_NIGHT}"),
+    pytest.mark.skipif(bool(NAMED), reason=ELSEWHERE),
+    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
+]
+WEIGHTS = layer(a_file("weights", "the weights\n"))
+
+
+@pytest.fixture
+def private(folder: Path) -> Iterator[Registry]:
+    with a_registry(folder / "registry", users=["ann"]) as made:
+        made.push("model", [busybox(), WEIGHTS])
+        yield made
+
+
+@pytest.fixture
+def cluster(cluster: OnKubernetes) -> Iterator[OnKubernetes]:
+    yield cluster
+    let_pull(cluster, [])
+    words = ("delete", "secret", "-n", NAMESPACE, "registry", "--ignore-not-found")
+    cluster.kubernetes.kubectl(*words)
+    # A kubelet of 1.20 lets go of pods that never began only after a minute.
+    words = ("delete", "pods", "--all", "-n", NAMESPACE, "--force", "--grace-period=0")
+    cluster.kubernetes.kubectl(*words)
+
+
+def log_in(cluster: OnKubernetes, registry: Registry, password: str) -> None:
+    """Give the pods of the namespace a login, as the page on Kubernetes says."""
+    auths = {registry.host: {"username": "ann", "password": password}}
+    cluster.kubernetes.apply({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
+        "metadata": {"name": "registry", "namespace": NAMESPACE},
+        "stringData": {".dockerconfigjson": json.dumps({"auths": auths})},
+    })  # fmt: skip
+    let_pull(cluster, [{"name": "registry"}])
+
+
+def let_pull(cluster: OnKubernetes, secrets: list[dict[str, str]]) -> None:
+    patch = json.dumps({"imagePullSecrets": secrets})
+    words = ("patch", "serviceaccount", "default", "-n", NAMESPACE, "-p", patch)
+    cluster.kubernetes.kubectl(*words)
+
+
+def told(cluster: OnKubernetes, job: dict[str, object]) -> str:
+    """Run a job that fails; return what is shown of it, in one line."""
+    number = cluster.submit(job)
+    cluster.wait_for(number, "failed")
+    return " ".join(cluster.allot("show", str(number)).stdout.split())
+
+
+def test_a_private_image_runs_with_the_login_of_its_namespace_and_else_says_why(
+    cluster: OnKubernetes, private: Registry
+) -> None:
+    job = shell("cat /weights", image=f"{private.host}/model:1")
+    without = told(cluster, job)
+    log_in(cluster, private, "wrong")
+    for shown in (without, told(cluster, job)):
+        assert "no login for the registry of its image, or a wrong one. [image_denied]" in shown
+        assert "owner platform" in shown
+        assert "401 Unauthorized" in shown
+        assert "`default` of the pods' namespace a login (`imagePullSecrets`)" in shown
+        assert "Attempt 2" not in shown
+    log_in(cluster, private, PASSWORD)
+    works = cluster.submit(job)
+    cluster.wait_for(works, "succeeded")
+    assert cluster.output(works) == "the weights\n"
+    for name in ("model:2", "nothing:1"):
+        shown = told(cluster, {**job, "image": f"{private.host}/{name}"})
+        assert "Its image cannot be had. [image_missing]" in shown
+        assert "owner user" in shown
+        assert f"{name}: not found" in shown
+        assert "Attempt 2" not in shown
+
+
+def test_a_job_starts_once_its_registry_is_back(
+    cluster: OnKubernetes, private: Registry
+) -> None:
+    log_in(cluster, private, PASSWORD)
+    private.push("model", [busybox(), WEIGHTS], "away")
+    private.stop()
+    job = cluster.submit(shell("cat /weights", image=f"{private.host}/model:away"))
+    until(lambda: "connection refused" in str(cluster.pods_of(job)), "the pull to fail")
+    assert cluster.state_of(job) == "starting"
+    private.start()
+    cluster.wait_for(job, "succeeded")
+    assert len(cluster.job(job)["attempts"]) == 1
+
+
+@pytest.mark.skipif("ALLOT_NIGHT" not in os.environ, reason=AT_NIGHT)
+def test_a_registry_that_stays_away_is_a_fault_of_the_platform(
+    cluster: OnKubernetes, private: Registry
+) -> None:
+    private.stop()
+    job = cluster.submit(shell("cat /weights", image=f"{private.host}/model:none"))
+    until(
+        lambda: len(cluster.job(job)["attempts"]) == 2, "another attempt", PATIENCE_S + IMAGE_S
+    )
+    shown = cluster.allot("show", str(job)).stdout
+    assert "Its image could not be pulled in time. [image_pull]" in shown
+    assert "connection refused" in shown
