@@ -10,7 +10,7 @@ import pytest
 
 from tests.integration.kubernetes.test_foreign_pods import TENANTS, a_pod
 from tests.support.cluster import until
-from tests.support.kubernetes import MARKS, NAMED, WHY, Kubernetes
+from tests.support.kubernetes import IMAGE, MARKS, NAMED, WHY, Kubernetes
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
 
@@ -149,3 +149,23 @@ def test_a_pod_that_asks_its_kubelet_for_devices_is_refused_there(cluster: Told)
         return str(pod["status"].get("conditions", ""))
 
     until(lambda: "are told their devices, as those of HiveD are" in said(), "it to say why")
+
+
+FRAMEWORK = Path(__file__).parents[2] / "fixtures" / "foreign" / "framework.yaml"
+WORKERS = [f"worker {index} of hives sees devices" for index in range(3)]
+
+
+def framework() -> str:
+    """Return a file as HiveD's clients write it for FrameworkController."""
+    text = FRAMEWORK.read_text().replace("localhost/busybox:1", IMAGE)
+    return text.replace("virtualCluster: us", "virtualCluster: lab")
+
+
+def test_a_framework_runs_without_its_controller(cluster: Told) -> None:
+    done = cluster.allot("submit", "-", input=framework())
+    assert done.returncode == 0, done.stderr
+    job = int(done.stdout.split()[0])
+    cluster.wait_for(job, "succeeded")
+    lines = {line.rpartition("| ")[2] for line in cluster.output(job).splitlines()}
+    # The watcher may still be at work when all workers have succeeded.
+    assert sorted(lines - {"watch 0 of hives sees devices"}) == WORKERS
