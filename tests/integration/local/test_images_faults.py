@@ -19,6 +19,7 @@ from allotment.model.diagnosis import Owner
 from allotment.service.ports import ImageWish
 from tests.support.cluster import until
 from tests.support.registry import CONFIG, Job, WithUsers, a_file, a_service, busybox, layer
+from tests.support.registry import digest as digest_of
 from tests.support.scripted import Scripted, a_scripted_registry
 
 pytestmark = [
@@ -78,13 +79,77 @@ def test_a_layer_whose_unpacking_is_killed_is_unpacked_again(
     registry.pause.clear()
     job = service.submitted(f"{registry.host}/bb:1", "cat /n", "ann")
     until(lambda: any((service.state / "images/new").glob("*/*")), "a layer to be unpacked")
-    (unpacking,) = unpacking_in(service)
-    os.kill(unpacking, signal.SIGKILL)
+    until(lambda: len(unpacking_in(service)) == 1, "the small layer to be whole")
+    os.kill(unpacking_in(service)[0], signal.SIGKILL)
     registry.pause.set()
     service.wait_for(job, "succeeded", "failed")
     done = Job(service, job)
     assert (done.state, done.output, len(done.view["attempts"])) == ("succeeded", "whole", 1)
     assert not any((service.state / "images/new").iterdir())
+
+
+SIZES = (7, 5, 1, 1)
+"""MiB of layers."""
+
+
+@pytest.mark.parametrize(
+    ("limit", "fits"), [(30, True), (15, True), (13, False), (6, False)], ids=str
+)
+def test_layers_that_come_together_have_no_more_room_than_one(
+    reachable: Path,
+    registry: Scripted,
+    limit: int,
+    fits: bool,  # noqa: FBT001 - a case
+) -> None:
+    """The largest of them may need more than its half: it comes again, alone."""
+    layers = [layer(a_file(f"f{n}", os.urandom(size << 20))) for n, size in enumerate(SIZES)]
+    digest = registry.image("bb", *layers)
+    images = Images(reachable, lambda: limit << 20)
+    store = reachable / "images"
+
+    async def story() -> None:
+        await images.start()
+        wish = ImageWish(f"{registry.host}/bb@{digest}", "root", "/root")
+        if fits:
+            os.close((await images.ready(wish)).hold)
+        else:
+            with pytest.raises(ImageTrouble, match="larger than there is room for") as caught:
+                await images.ready(wish)
+            assert caught.value.diagnosis().code == "image_unfit"
+
+    asyncio.run(story())
+    assert not any((store / "new").iterdir())
+    assert len(list((store / "layers").iterdir())) == (len(SIZES) if fits else 0)
+
+
+def test_layers_come_at_the_same_time_and_one_that_fails_ends_the_other(
+    reachable: Path, registry: Scripted
+) -> None:
+    noise = [layer(a_file(f"f{n}", os.urandom(1 << 20))) for n in range(3)]
+    digest = registry.image(
+        "bb", *noise, diff_ids=("sha256:" + "0" * 64, *map(digest_of, noise[1:]))
+    )
+    registry.pause.clear()
+    images = Images(reachable, lambda: 64 << 20)
+
+    async def story() -> None:
+        await images.start()
+        wish = ImageWish(f"{registry.host}/bb@{digest}", "root", "/root")
+        coming = asyncio.create_task(images.ready(wish))
+        while layers_asked(registry) < 2:
+            await asyncio.sleep(0.01)
+        registry.pause.set()
+        with pytest.raises(ImageTrouble, match="the configuration says"):
+            await coming
+
+    asyncio.run(story())
+    assert not any((reachable / "images/new").iterdir())
+    assert not any((reachable / "images/layers").iterdir())
+
+
+def layers_asked(registry: Scripted) -> int:
+    """Return how many layers were asked for, with those of a second try."""
+    return sum("GET" in line and "/blobs/" in line for line in registry.asked) - 1
 
 
 def test_unpacking_that_never_ends_well_is_the_platforms_matter(

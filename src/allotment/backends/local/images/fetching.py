@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections import deque
 from http.client import HTTPException
 from pathlib import Path
 from typing import Final
@@ -34,6 +35,8 @@ from allotment.rights.removing import remove
 from allotment.service.isolated import PLAIN, isolated
 
 UNPACK: Final = "allotment.backends.local.images.unpack"
+LANES: Final = 2
+"""Layers of an image that come at a time."""
 MOST_FILES: Final = 1_000_000
 """Of one layer."""
 _PIECE: Final = 1 << 18
@@ -45,6 +48,10 @@ _LEFT_FREE: Final = 20
 
 class Stopped(Exception):
     """Nobody wants it any more."""
+
+
+class Later(Exception):
+    """There may be room for a layer once no other comes."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -101,6 +108,13 @@ class Fetch:
         self.last_byte_at = time.time()
         self.came = 0
         """Bytes of layers so far; those of a layer that is fetched again count once more."""
+        self._turn = threading.Lock()
+        self._used = 0
+        """Bytes of the layers that are whole."""
+        self._promised: dict[str, int] = {}
+        """Bytes that layers may have that come just now."""
+        self._ahead: deque[tuple[str, Descriptor]] = deque()
+        """Layers that have to come."""
 
     def run(self) -> None:
         """Fetch what is not there yet, and keep the image. Raises ImageTrouble or Stopped."""
@@ -108,9 +122,7 @@ class Fetch:
         with self._store.pinned(diff_ids):
             made: list[tuple[Path, Layer]] = []
             try:
-                used = 0
-                for descriptor, diff_id in self._found.pairs:
-                    used += self._layer(descriptor, diff_id, used, made)
+                self._layers(made)
                 self.last_byte_at = time.time()
                 self._store.sync()
                 for folder, layer in made:
@@ -141,26 +153,86 @@ class Fetch:
             workdir=wishes.workdir or "",
         )
 
-    # ── one layer ───────────────────────────────────────────────────────────────────
+    # ── all layers ──────────────────────────────────────────────────────────────────
 
-    def _layer(
-        self,
-        descriptor: Descriptor,
-        diff_id: str,
-        before: int,
-        made: list[tuple[Path, Layer]],
-    ) -> int:
-        """See that a layer is there, or made; return how large it is."""
-        known = self._store.layer(diff_id)
-        if known is None:
-            known = next((layer for _, layer in made if layer.diff_id == diff_id), None)
-            if known is not None:
-                return 0
-        elif self._may_share(known, descriptor):
-            return known.bytes
-        folder, layer = self._fetched(descriptor, diff_id, before)
-        made.append((folder, layer))
-        return layer.bytes
+    def _layers(self, made: list[tuple[Path, Layer]]) -> None:
+        """See that all layers are there, or made; some of them come at the same time."""
+        missing = self._missing().items()
+        self._ahead.extend(sorted(missing, key=lambda each: -each[1].size))
+        alone: list[tuple[str, Descriptor]] = []
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                while self._ahead and not failed:
+                    self._next(made, alone)
+            except BaseException as error:  # told below
+                failed.append(error)
+                self.stop.set()
+
+        others = [threading.Thread(target=work) for _ in self._ahead][1:LANES]
+        for thread in others:
+            thread.start()
+        work()
+        for thread in others:
+            thread.join()
+        if failed:
+            raise failed[0]
+        made += [self._fetched(*each) for each in alone]
+
+    def _missing(self) -> dict[str, Descriptor]:
+        """Return the layers that have to come; each once, whatever it comes as."""
+        missing = {diff_id: descriptor for descriptor, diff_id in reversed(self._found.pairs)}
+        for diff_id, descriptor in list(missing.items()):
+            known = self._store.layer(diff_id)
+            if known is not None and self._may_share(known, descriptor):
+                self._used += known.bytes
+                del missing[diff_id]
+        return missing
+
+    def _next(
+        self, made: list[tuple[Path, Layer]], alone: list[tuple[str, Descriptor]]
+    ) -> None:
+        """Fetch the layer whose turn it is; put one `alone` that needs all the room."""
+        try:
+            each = self._ahead.popleft()
+        except IndexError:  # another was quicker
+            return
+        try:
+            made.append(self._fetched(*each))
+        except Later:
+            alone.append(each)
+
+    def _promise(self, diff_id: str, descriptor: Descriptor) -> tuple[int, Exception]:
+        """Return how large a layer may be, and what is raised where it is larger.
+
+        Layers that come at the same time have no more room together than one alone. Raises
+        ImageTrouble, and Later.
+        """
+        disk = shutil.disk_usage(self._store.folder)
+        most = min(self._limit - self._used, disk.free - disk.total // _LEFT_FREE)
+        if most <= 0:
+            raise ImageTrouble(
+                Kind.NO_ROOM,
+                f"There is no room for {self._found.reference}: the disk has "
+                f"{show_bytes(disk.free)} free, the store may have {show_bytes(self._limit)}.",
+            )
+        lanes = min(LANES - len(self._promised), 1 + len(self._ahead))
+        mine = (most - sum(self._promised.values())) // lanes
+        if mine <= 0:
+            raise Later
+        self._promised[diff_id] = mine
+        if mine < most:
+            return mine, Later()
+        return mine, ImageTrouble(
+            Kind.UNFIT if most == self._limit - self._used else Kind.NO_ROOM,
+            f"{self._found.reference} is larger than there is room for: the store may have "
+            f"{show_bytes(self._limit)}, and {show_bytes(most)} were left for its layer "
+            f"{descriptor.digest[:19]}…",
+            "Take a smaller image, or have `limits.image_store` raised.",
+        )
+
+    # ── one layer ───────────────────────────────────────────────────────────────────
 
     def _may_share(self, known: Layer, descriptor: Descriptor) -> bool:
         """Whether a layer that is there is this user's to see.
@@ -171,13 +243,16 @@ class Fetch:
         source = (self._registry.reference.registry, descriptor.digest)
         return source in known.sources and self._registry.has_blob(descriptor.digest)
 
-    def _fetched(self, descriptor: Descriptor, diff_id: str, before: int) -> tuple[Path, Layer]:
-        """Fetch a layer; again where that may help. Raises ImageTrouble or Stopped."""
+    def _fetched(self, diff_id: str, descriptor: Descriptor) -> tuple[Path, Layer]:
+        """Fetch a layer; again where that may help. Raises ImageTrouble or Stopped.
+
+        Raises Later where it is larger than one of several that come may be.
+        """
         pause_s = _FIRST_PAUSE_S
         for tries_left in reversed(range(_TRIES)):
             folder = self._store.new_folder()
             try:
-                return folder, self._unpacked(folder, descriptor, diff_id, before)
+                return folder, self._unpacked(folder, diff_id, descriptor)
             except ImageTrouble as trouble:
                 remove(None, str(folder))
                 if trouble.kind not in PASSING or not tries_left:
@@ -192,10 +267,23 @@ class Fetch:
             pause_s *= 2
         raise AssertionError("the last try returns or raises")
 
-    def _unpacked(
-        self, folder: Path, descriptor: Descriptor, diff_id: str, before: int
-    ) -> Layer:
-        most = self._most(before)
+    def _unpacked(self, folder: Path, diff_id: str, descriptor: Descriptor) -> Layer:
+        with self._turn:
+            most, beyond = self._promise(diff_id, descriptor)
+        size = 0
+        try:
+            told = self._told(folder, descriptor, diff_id, most)
+            found = self._judged(told, descriptor, beyond)
+            size = found.bytes
+        finally:
+            with self._turn:
+                del self._promised[diff_id]
+                self._used += size
+        source = (self._registry.reference.registry, descriptor.digest)
+        return Layer(diff_id, found.bytes, found.files, (source,))
+
+    def _told(self, folder: Path, descriptor: Descriptor, diff_id: str, most: int) -> bytes:
+        """Return what the process says at its end that unpacks a layer."""
         words = isolated(UNPACK, str(folder), diff_id, str(most), str(MOST_FILES), bare=True)
         with subprocess.Popen(
             words,
@@ -208,24 +296,9 @@ class Fetch:
         ) as child:
             try:
                 self._feed(child, descriptor)
-                told = child.stdout.read() if child.stdout is not None else b""
+                return child.stdout.read() if child.stdout is not None else b""
             finally:
                 child.kill()
-        found = self._judged(told, descriptor, before, most)
-        source = (self._registry.reference.registry, descriptor.digest)
-        return Layer(diff_id, found.bytes, found.files, (source,))
-
-    def _most(self, before: int) -> int:
-        """Return how large a layer may be, when the image has so much of others."""
-        disk = shutil.disk_usage(self._store.folder)
-        most = min(self._limit - before, disk.free - disk.total // _LEFT_FREE)
-        if most <= 0:
-            raise ImageTrouble(
-                Kind.NO_ROOM,
-                f"There is no room for {self._found.reference}: the disk has "
-                f"{show_bytes(disk.free)} free, the store may have {show_bytes(self._limit)}.",
-            )
-        return most
 
     def _feed(self, child: "subprocess.Popen[bytes]", descriptor: Descriptor) -> None:
         """Hand a layer on as it comes, and check that it is the one that was meant."""
@@ -242,7 +315,8 @@ class Fetch:
                 if not piece:
                     break
                 count += len(piece)
-                self.came += len(piece)
+                with self._turn:
+                    self.came += len(piece)
                 digest.update(piece)
                 if count > descriptor.size:
                     break
@@ -257,7 +331,7 @@ class Fetch:
         with contextlib.suppress(BrokenPipeError):
             child.stdin.close()
 
-    def _judged(self, told: bytes, descriptor: Descriptor, before: int, most: int) -> _Told:
+    def _judged(self, told: bytes, descriptor: Descriptor, beyond: Exception) -> _Told:
         try:
             found = msgspec.json.decode(told, type=_Told)
         except msgspec.DecodeError as error:
@@ -272,13 +346,7 @@ class Fetch:
         if found.cut:
             raise self._broken(descriptor, "ends in the middle")
         if found.large:
-            raise ImageTrouble(
-                Kind.UNFIT if most == self._limit - before else Kind.NO_ROOM,
-                f"{self._found.reference} is larger than there is room for: the store may have "
-                f"{show_bytes(self._limit)}, and {show_bytes(most)} were left for its layer "
-                f"{descriptor.digest[:19]}…",
-                "Take a smaller image, or have `limits.image_store` raised.",
-            )
+            raise beyond
         if found.bad:
             raise self._broken(descriptor, f"is not unpacked: {found.bad}")
         return found
