@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from allotment.client import Client
 from allotment.model.quantity import show_bytes
 from tests.support.cluster import gone, until
 from tests.support.registry import (
@@ -246,6 +247,18 @@ def test_three_images_on_one_base_store_it_once(
         shown = service.allot("image", "inspect", names[0], user=user).stdout
         assert f"shared with {known.format(*names)}\n" in shown
         assert f"of which no other image has {show_bytes(own[0])}\n" in shown
+
+
+def test_by_the_client(own_service: WithUsers, registry: Registry) -> None:
+    name = f"{registry.host}/client:1"
+    digest = registry.push("client", [busybox()])
+    with Client(state=str(own_service.state)) as client:
+        assert not client.inspect_image(name).is_here
+        assert client.warm_image(name).is_here
+        (row,) = client.images()
+        assert (row.digest, row.bytes) == (digest, client.inspect_image(name).bytes)
+        client.remove_image(name)
+        assert client.images() == []
 
 
 def test_a_disk_that_can_be_no_upper_part_is_told_at_submission(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from allotment.client import Client
 from allotment.service.environments.uv import BUILDER, program
 from tests.support.cluster import ALLOT, until
 from tests.support.package_index import Index, a_package_index
@@ -378,6 +379,14 @@ def test_a_build_that_takes_long_says_that_it_goes_on(
         assert first.startswith("building "), first
         assert ": 1 package, " in first
         assert build.stderr.read().splitlines()[-1].endswith(" is here: 1 package")
+
+
+def test_by_the_client(service: WithUsers) -> None:
+    with Client(state=str(service.state)) as client:
+        made = client.build_environment(["framework==1.0"])
+        assert [row.key for row in client.environments()] == [made.key]
+        client.remove_environment(made.key)
+        assert client.environments() == []
 
 
 def test_by_the_command_line(service: WithUsers, reachable: Path) -> None:
