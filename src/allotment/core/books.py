@@ -77,8 +77,12 @@ class Placed:
             sizes[held] -= 1
             if not sizes[held]:
                 del sizes[held]
-        for some in (self.resuming, self.leaving, self.frozen, self.elastic):
-            some.pop(gang.id, None)
+        if gang.suspended_at is not None:
+            del self.frozen[gang.id]
+        if gang.least:
+            del self.elastic[gang.id]
+        self.resuming.pop(gang.id, None)
+        self.leaving.pop(gang.id, None)
 
     def awaited(self, place: ReservedPlace) -> list[Gang]:
         """Return the victims that have yet to leave a place. Some may be back, elsewhere."""

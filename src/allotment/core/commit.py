@@ -57,13 +57,13 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
 def _place(cluster: Cluster, placement: Placement) -> str:
     if placement.job not in cluster.pending:
         return "the job is not waiting"
-    waiting = cluster.pending[placement.job]
-    if wrong := _wrong_form(cluster, waiting.shape, placement.slots):
+    shape, slots = cluster.pending[placement.job].shape, placement.slots
+    if wrong := _wrong_form(cluster, shape, slots):
         return wrong
-    shape = fixed(waiting.shape, len(placement.slots))
-    if wrong := _no_room(cluster, shape.requests, placement.slots):
+    shape = fixed(shape, len(slots))
+    if wrong := _no_room(cluster, shape.requests, slots):
         return wrong
-    if name := takes_kept(cluster, shape, placement.slots, placement.entitlement):
+    if name := takes_kept(cluster, shape, slots, placement.entitlement):
         return f"queue {name} does not lend"
     claim = _claim(shape, placement, needs_of(shape.requests))
     return cluster.guarantee.objection(claim, placement.entitlement)
@@ -81,7 +81,7 @@ def _wrong_form(cluster: Cluster, shape: Shape, slots: tuple[Slot, ...]) -> str:
     """Check the size and the form of a place for a waiting job, and the caps on it."""
     if shape.most and (wrong := _wrong_size(shape, slots)):
         return wrong
-    requests = sized(shape, len(slots))
+    requests = sized(shape, len(slots)) if shape.most else shape.requests
     return _misfit(cluster, requests, slots) or beyond(cluster, shape, requests, slots)
 
 
@@ -508,16 +508,16 @@ def _without(trial: Trial, decision: Evict, revoked: Sequence[JobId]) -> None:
 
 def _misfit(cluster: Cluster, requests: tuple[Request, ...], slots: tuple[Slot, ...]) -> str:
     """Check the form of a place: one slot a task, right devices, right host, open nodes."""
+    first, within = requests[0], requests[0].within
+    if len(slots) == 1 == len(requests) == first.count and not (within or first.group):
+        return _misfit_of_one(cluster, first, slots[0])  # Most gangs are of one.
     tasks = [request for request in requests for _ in range(request.count)]
     if len(tasks) != len(slots):
         return "not one slot for each task"
-    if len(slots) == 1 and not requests[0].within and not requests[0].group:
-        return _misfit_of_one(cluster, requests[0], slots[0])
-    within = requests[0].within
     if within and not cluster.guarantee.together(within, slots):
         return f"not within one {within}"
     books = cluster.ledger.books
-    if not requests[0].engine and len({books[slot.node].engine for slot in slots}) > 1:
+    if not first.engine and len({books[slot.node].engine for slot in slots}) > 1:
         return "not on one engine"
     if wrong := _parted(cluster, requests, slots):
         return wrong

@@ -28,7 +28,7 @@ def proposals(cluster: Cluster, now: Instant) -> Proposals:
     if cluster.reserved:
         yield from _use_reserved_places(cluster, now)
     # 2. Promote borrowers whose tenant has room in its guarantee again.
-    if _room_may_be_back(cluster):
+    if cluster.placed.borrowers and _room_may_be_back(cluster):
         yield from _promote(cluster, now)
     # 3. Suspended gangs that should resume get their own devices first; those that take turns
     #    wait like jobs.

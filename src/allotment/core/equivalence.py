@@ -58,10 +58,6 @@ class EquivalenceClasses:
         """Return the class of a shape of which a job waits, or of a class itself."""
         return self._of.get(shape, shape)
 
-    def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Return each class and the first place in job order of it, in no particular order."""
-        return ((eclass, heads[0][0]) for eclass, heads in self._heads.items())
-
     def opened(self, shape: Shape, head: Key) -> None:
         """Note a shape of which no job waited."""
         order = self._orders.get((shape.tenant, shape.queue), QueueOrder.STRICT)

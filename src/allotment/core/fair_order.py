@@ -170,7 +170,7 @@ class _Tree:
         self._known: dict[Path, _Inner] = {}
         self._top = self._inner(())
         shapes: dict[Path, list[Shape]] = {}
-        for shape, _ in pending.heads():
+        for shape in pending.shapes():
             shapes.setdefault(self._path(shape), []).append(shape)
         for path in sorted(shapes):
             leaf = _Leaf(path, pending.in_order(skip, leap, shapes[path]))

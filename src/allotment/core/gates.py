@@ -254,7 +254,7 @@ def first_below(cluster: Cluster, shape: Shape) -> str | None:
     around = found[0] if found is not None else None
     names = {
         other.queue
-        for other, _ in cluster.pending.heads()
+        for other in cluster.pending.shapes()
         if other.tenant == shape.tenant
         and other.queue != shape.queue
         and around not in cluster.queues.chain(other.tenant, other.queue)

@@ -9,7 +9,7 @@ not free, and a slot is *settled* once none of its counters is negative.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Protocol
 
 from allotment.core.regions import Regions
@@ -101,9 +101,14 @@ class NodeBook:
             for kind in self.types:
                 self.whole[kind] = self.whole.get(kind, 0) + 1
 
+    def takes(self, request: Request) -> bool:
+        """Whether it takes new work, and is such a node as a task asks for."""
+        is_such = self.open and (request.arch is ANY_ARCH or request.arch is self.arch)
+        return is_such and self.serves(request)
+
     def serves(self, request: Request) -> bool:
         """Whether it is on an engine that a task asks for, and that can do what it asks."""
-        is_there = request.engine in ("", ANY_ENGINE, self.engine)
+        is_there = not request.engine or request.engine in (self.engine, ANY_ENGINE)
         return is_there and self.lacks.isdisjoint(request.asks)
 
     def host_fits(self, need: Resources) -> bool:
@@ -236,12 +241,13 @@ class NodeBook:
         if not devices:
             return
         each = times * need.gpu_milli // len(devices)
-        milli, whole, more = self.device_milli, self.whole, 0
+        milli, whole, bad, more = self.device_milli, self.whole, self.bad, 0
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
-            self.awaited += (after < 0) - (before < 0)
-            if (before == DEVICE or after == DEVICE) and index not in self.bad:
+            if before < 0 or after < 0:
+                self.awaited += (after < 0) - (before < 0)
+            elif (before == DEVICE or after == DEVICE) and index not in bad:
                 step = (after == DEVICE) - (before == DEVICE)
                 more += step
                 if self._by_type:
@@ -644,7 +650,7 @@ class Ledger:
         yield from (nodes for _, _, nodes in sorted(rooms))
 
     def _candidates(self, request: Request, kind: str, placing: Placing) -> Iterator[NodeBook]:
-        """Return open nodes that may serve, best bucket first, lower id first within one.
+        """Return nodes with enough devices, best bucket first, lower id first within one.
 
         Lazy on purpose: a small gang is placed after looking at one or two nodes.
         """
@@ -652,19 +658,13 @@ class Ledger:
         whole = request.need.gpu_milli // DEVICE
         usable = [(placing.rank(count, whole), count) for count in buckets if count >= whole]
         usable.sort()
-        arch, books = request.arch, self.books
-        is_plain = not request.engine and not request.asks
-        for _, count in usable:
-            for node in buckets[count]:
-                book = books[node]
-                is_such = arch is ANY_ARCH or arch is book.arch
-                if book.open and is_such and (is_plain or book.serves(request)):
-                    yield book
+        nodes = chain.from_iterable([buckets[count] for _, count in usable])
+        return map(self.books.__getitem__, nodes)
 
     def _ranked(
         self, request: Request, kind: str, placing: Placing, among: tuple[NodeId, ...]
     ) -> list[NodeBook]:
-        """Return those of some nodes that may serve, in the same order. O(n log n)."""
+        """Return those of some nodes with enough devices, in the same order. O(n log n)."""
         whole = request.need.gpu_milli // DEVICE
         rooms = [
             (placing.rank(free, whole), free, node)
@@ -673,9 +673,7 @@ class Ledger:
             if free >= whole
         ]
         rooms.sort()
-        books = [self.books[node] for _, _, node in rooms]
-        such = (book for book in books if book.open and request.arch in (ANY_ARCH, book.arch))
-        return [book for book in such if book.serves(request)]
+        return [self.books[node] for _, _, node in rooms]
 
 
 def _noted(amount: Resources, need: Resources, sign: int) -> Resources:
@@ -697,6 +695,8 @@ def _fill(
     slots: list[Slot] = []
     need, left = request.need, request.count
     for book in books:
+        if not book.takes(request):
+            continue
         for devices in book.fit(need, kind, left, placing):
             slots.append(Slot(book.id, devices, need.gpu_milli))
             left -= 1

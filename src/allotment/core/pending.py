@@ -135,18 +135,20 @@ class Pending:
         if self._classes is not None:
             self._classes.closed(shape, last)
 
-    def heads(self) -> Iterator[tuple[Shape, Key]]:
-        """Return the first of each shape, or class, in no particular order."""
-        if self._classes is not None:
-            return self._classes.heads()
-        return iter([(shape, group[0]) for shape, group in self._groups.items()])
+    def shapes(self) -> Iterable[Shape]:
+        """Return the shapes that wait, or their classes, in no particular order."""
+        return self._groups if self._classes is None else self._classes
+
+    def head(self, shape: Shape) -> Key:
+        """Return the place in job order of the first of a shape."""
+        return self._groups[shape][0]
 
     def all_larger(self, devices: int) -> bool:
-        """Whether every waiting job asks for more whole devices than that. O(sizes)."""
+        """Whether jobs wait, and all of them ask for more whole devices than that. O(sizes)."""
         for size in self._sizes:  # noqa: SIM110 - a generator would cost more than the question
             if size <= devices:
                 return False
-        return True
+        return bool(self._sizes)
 
     def of(self, shape: Shape) -> list[JobId]:
         """Return the jobs of a shape, in order."""

@@ -190,7 +190,7 @@ class QueuePass(Gates):
             self.held_up.clear()
             reopened = False
             yield from self._walk(GUARANTEED)
-            if self.others:
+            if self.others and not self._nothing_fits(OPPORTUNISTIC):
                 for decision in self._walk(OPPORTUNISTIC):
                     yield decision
                     # What a borrower held up in its tenant's own share may start now.
@@ -204,13 +204,11 @@ class QueuePass(Gates):
 
     def _walk(self, entitlement: Entitlement) -> Proposals:
         """Lead all jobs in order through the gates; yield a place for each that passes them."""
-        if self._nothing_fits(entitlement):
-            return
         self._begin(entitlement)
         masked = self.cluster.reservations.all
         first_shut = self._first_shut_on_its_nodes if masked else self.first_shut
         for waiting in self._with_suspended():
-            if isinstance(waiting, Gang):
+            if not isinstance(waiting, Standing):
                 yield from self._lead_back(waiting)
                 continue
             shape = waiting.shape
@@ -399,12 +397,13 @@ class QueuePass(Gates):
             return set()
         free, settled = cluster.ledger.whole_free, cluster.is_settled()
         blocked = cluster.memos.blocked.at(cluster.ledger.version, entitlement)
+        head = cluster.pending.head
         reaches = self.rescheduler.reach(self.now) if self.rescheduler is not None else None
         found = {
             shape
-            for shape, head in cluster.pending.heads()
-            if (settled and shape.devices > free and not (reaches and reaches(head)))
-            or (shape in blocked and (reaches is None or head >= blocked[shape]))
+            for shape in cluster.pending.shapes()
+            if (settled and shape.devices > free and not (reaches and reaches(head(shape))))
+            or (shape in blocked and (reaches is None or head(shape) >= blocked[shape]))
         }
         if cluster.orders.all_skip:
             return found

@@ -34,7 +34,7 @@ def test_everybody_is_met_in_order(jobs: Jobs) -> None:
     line = in_line(jobs)
     assert [job.id for job in line.in_order(set())] == in_order(jobs)
     assert len(line) == len(line.all()) == len(jobs)
-    assert dict(line.heads()) == {
+    assert {shape: line.head(shape) for shape in line.shapes()} == {
         a_shape(gpus): line.key(JobId(first))
         for gpus in {gpus for _, gpus in jobs.values()}
         for first in [next(job for job in in_order(jobs) if jobs[job][1] == gpus)]
@@ -111,7 +111,7 @@ def test_a_job_that_is_not_in_line_may_be_taken_out_of_it() -> None:
     assert JobId(7) not in line
     line.remove(JobId(1))
     assert not len(line)
-    assert list(line.heads()) == []
+    assert not list(line.shapes())
 
 
 def test_the_first_of_a_shape_from_some_place_on_may_be_left_out() -> None:

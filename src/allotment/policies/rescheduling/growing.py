@@ -154,7 +154,7 @@ class Growing:
         return (
             bool(cluster.reservations.all)
             or any(place.job in place.victims for place in cluster.reserved.values())
-            or any(shape.devices > free for shape, _ in cluster.pending.heads())
+            or any(shape.devices > free for shape in cluster.pending.shapes())
         )
 
     def _lends(self) -> bool:
