@@ -80,7 +80,7 @@ def _packed(state: State) -> list[str]:
 def _counts(state: State) -> list[str]:
     """3: the jobs that are not over, by user and by tenant, are as many as is said."""
     there = [job for job in state.jobs.values() if not job.state.finished]
-    told = (+state.unfinished, +state.unfinished_of)
+    told = (+Counter(state.unfinished), +Counter(state.unfinished_of))
     true = (
         Counter(job.owner.user for job in there),
         Counter(job.spec.tenant for job in there),

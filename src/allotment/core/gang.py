@@ -103,10 +103,6 @@ class Gang(msgspec.Struct):
     preemptible: bool = True
     saved_at: Instant = Instant(0)
     """When its progress was last safe: its newest checkpoint, or its start."""
-    leaving: bool = False
-    suspended_at: Instant | None = None
-    """Since when it has given its devices up, and keeps its memory; None while it has both."""
-    wants_resume: bool = False
     quota: Quota = ()
     """The types of the cells out of which its tenant is guaranteed what it holds."""
     pin: str = ""
@@ -114,9 +110,13 @@ class Gang(msgspec.Struct):
     """Never counts as its tenant's own use."""
     user: str = ""
     """Whose job it is."""
+    on_eviction: GiveWay = GiveWay.AS_TENANT
+    leaving: bool = False
+    suspended_at: Instant | None = None
+    """Since when it has given its devices up, and keeps its memory; None while it has both."""
+    wants_resume: bool = False
     rank: Rank | None = None
     """Its place in the job order of its queue, kept while it holds."""
-    on_eviction: GiveWay = GiveWay.AS_TENANT
     least: int = 0
     """The tasks with which an elastic gang can continue; 0 for one that needs all it has."""
     step: int = 1

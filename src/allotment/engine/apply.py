@@ -47,13 +47,18 @@ from allotment.model.quantity import Instant, Millis
 
 
 def apply(state: State, record: e.Record) -> None:
-    """Fold one event into the state. Raises InvariantViolated on a gap or a wrong turn."""
-    seq, at, event = record.seq, record.at, record.event
-    if seq != state.seq + 1:
-        raise InvariantViolated(f"event {seq} after {state.seq}")
-    if at < state.at:
-        raise InvariantViolated(f"event {seq} goes back in time")
-    state.seq, state.at = seq, at
+    """Fold the next event of a log into the state. Raises InvariantViolated where it is not."""
+    if record.seq != state.seq + 1:
+        raise InvariantViolated(f"event {record.seq} after {state.seq}")
+    if record.at < state.at:
+        raise InvariantViolated(f"event {record.seq} goes back in time")
+    fold(state, record)
+
+
+def fold(state: State, record: e.Record) -> None:
+    """Fold an event into the state. Raises InvariantViolated on a wrong turn."""
+    at, event = record.at, record.event
+    state.seq, state.at = record.seq, at
     if state.cluster.claimants is not None:
         state.cluster.claimants.now = at
     _APPLY[type(event)](state, record, event)
@@ -176,16 +181,11 @@ def _ids_skipped(state: State, record: e.Record, event: e.JobIdsSkipped) -> None
 
 
 def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
+    state_now = HELD if event.held else QUEUED
     job = JobRecord(
-        id=event.job,
-        spec=event.spec,
-        owner=record.actor,
-        submitted_at=record.at,
-        queued_at=record.at,
-        state=HELD if event.held else QUEUED,
-        key=event.key,
-        warnings=event.warnings,
-    )
+        event.job, event.spec, record.actor, record.at, state_now, record.at,
+        event.key, event.warnings,
+    )  # fmt: skip
     if event.job != state.next_job:
         raise InvariantViolated(f"job {event.job} where {state.next_job} is next")
     state.next_job = JobId(event.job + 1)
@@ -328,11 +328,11 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
     job.waits_for = ""
     job.attempts.append(
         AttemptRecord(
-            no=event.attempt,
-            slots=event.slots,
-            entitlement=event.entitlement,
-            placed_at=record.at,
-            port=event.port,
+            event.attempt,
+            event.slots,
+            event.entitlement,
+            record.at,
+            event.port,
             quota=event.quota,
             with_image=event.with_image,
         )

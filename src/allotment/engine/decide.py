@@ -85,12 +85,13 @@ def _submit(state: State, command: c.SubmitJob, actor: Actor, now: Instant) -> E
     check_user(state, actor, command.copies)
     parent = state.next_job
     indices = command.indices or range(command.copies)
-    values = _values(command)
-    spec = labelled(spec) if command.sweep is not None else spec
+    is_array = command.copies > 1 or command.grid or command.indices or sweep is not None
+    values = _values(command) if is_array else None
+    spec = labelled(spec) if sweep is not None else spec
     for index in indices:
         job = state.next_job
         mine = spec
-        if command.copies > 1 or command.grid or command.indices or command.sweep is not None:
+        if values is not None:
             params = values(index)
             array = _place(command, index, parent, params)
             mine = _member(with_parameters(spec, params), array)

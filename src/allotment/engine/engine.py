@@ -17,7 +17,7 @@ import msgspec
 from allotment.core.commit import refusal
 from allotment.core.cycle import proposals
 from allotment.core.plan import Decision, Demote, Evict, Pack, Place, Promote, Resume, Unreserve
-from allotment.engine.apply import apply
+from allotment.engine.apply import fold
 from allotment.engine.clockwork import due
 from allotment.engine.decide import date_came, decide
 from allotment.engine.gains import GRACE, measured, shrinking
@@ -83,16 +83,18 @@ class Engine:
 
         A command checks everything before its first event, so it happens whole or not.
         """
-        return self._emit(decide(self.state, command, actor, self._now(now)), actor, now)
+        at, before = self._now(now), len(self.records)
+        self._emit(decide(self.state, command, actor, at), actor, at)
+        return self.records[before:]
 
     def report(self, report: AnyReport, now: Instant) -> None:
         """Take note of what a backend says."""
         now = self._now(now)
         suspects: Iterable[HealthReport] = ()
-        if isinstance(report, HealthReport):
+        if type(report) is HealthReport:
             suspects = (report,)
         else:
-            if isinstance(report, TaskReport):
+            if type(report) is TaskReport:
                 suspects = suspicions(self.state, report)
             self._emit(_HEARD[type(report)](self.state, report, now), SYSTEM, now)
         for told in suspects:
@@ -128,27 +130,29 @@ class Engine:
 
         A cycle is skipped when nothing it could use has changed since the last one.
         """
-        cluster, at = self.state.cluster, self._now(now)
-        if self.state.budgets.exist:
-            self.state.budgets.strike(cluster, at)
+        state, at = self.state, self._now(now)
+        cluster = state.cluster
+        if state.budgets.exist:
+            state.budgets.strike(cluster, at)
         seen = (cluster, cluster.ledger.version, cluster.pending.arrivals)
         displaces = cluster.rescheduler is not None and cluster.displaces(at) is not None
         if seen == self._seen and not (displaces and self._displaced_at != now):
             return False
-        self._displaced_at = now if displaces else self._displaced_at
+        if displaces:
+            self._displaced_at = now
         refused, made, freed = self.refusals, 0, False
         decisions = proposals(cluster, at)
-        if self.state.images.nodes:
+        if state.images.nodes:
             decisions = self._where_images_are(decisions, at)
         for number, decision in enumerate(decisions):
             if refusal(cluster, decision, at):
                 self.refusals += 1
                 cluster.memos.blocked.clear()
             else:
-                self._emit(self._carry_out(decision), SYSTEM, now)
+                self._emit(self._carry_out(decision), SYSTEM, at)
                 made += 1
-                freed = freed or isinstance(decision, _FREES)
-                if isinstance(decision, Evict):
+                freed = freed or type(decision) in _FREES
+                if type(decision) is Evict:
                     # An evicted gang may be gone at once: better looked at afresh than
                     # through what it leaves behind.
                     return True
@@ -194,7 +198,8 @@ class Engine:
 
     def emit(self, event: e.AnyEvent, actor: Actor, now: Instant) -> e.Record:
         """Record one event that a shell knows to be true, such as an archive."""
-        return self._emit((event,), actor, now)[0]
+        self._emit((event,), actor, self._now(now))
+        return self.records[-1]
 
     # ── carrying out ────────────────────────────────────────────────────────────────────
 
@@ -269,21 +274,17 @@ class Engine:
             gain=gain,
         )
 
-    def _emit(self, events: Iterable[e.AnyEvent], actor: Actor, now: Instant) -> list[e.Record]:
-        made: list[e.Record] = []
+    def _emit(self, events: Iterable[e.AnyEvent], actor: Actor, at: Instant) -> None:
         state = self.state
-        at = now if now > state.at else state.at
         if state.packed:
             events = with_partings(state, events)
         for event in events:
             record = e.Record(Seq(state.seq + 1), at, actor, event)
-            apply(state, record)
-            made.append(record)
+            fold(state, record)
+            self.records.append(record)
             make = REACT.get(type(event))
             if make is not None:
                 self.effects += make(state, event)
-        self.records += made
-        return made
 
     def _now(self, now: Instant) -> Instant:
         """Time never goes back, even when the machine's clock does."""

@@ -27,8 +27,6 @@ class ImageBook:
 
     def count(self, image: str, change: int) -> None:
         """Count a job with an image that comes, 1, or is over, -1."""
-        if not image:
-            return
         before = self._asking.get(image, 0)
         if not before + change:
             del self._asking[image], self._since[image]

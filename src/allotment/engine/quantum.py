@@ -17,6 +17,8 @@ MOST_MS = 2 * MINUTE
 
 def pause_of(tenants: Mapping[str, Tenant], job: JobRecord) -> Millis:
     """Return how long a job took to be suspended last; 0 unless its slices go by that."""
+    if not job.attempts:
+        return Millis(0)
     tenant = tenants.get(job.spec.tenant)
     queue = tenant.queue(job.spec.queue) if tenant is not None else None
     if queue is None or not queue.slices_by_cost:

@@ -84,7 +84,7 @@ def check_queue(state: State, spec: JobSpec, copies: int = 1) -> None:
 
 def check_user(state: State, actor: Actor, copies: int) -> None:
     """Refuse more jobs of one user than may be there at once. Raises Rejected."""
-    most, there = state.config.limits.per_user.jobs, state.unfinished[actor.user]
+    most, there = state.config.limits.per_user.jobs, state.unfinished.get(actor.user, 0)
     if there + copies > most:
         asks = f"; this is {copies} more" if copies > 1 else ""
         raise Rejected(

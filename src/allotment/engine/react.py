@@ -5,6 +5,7 @@ not have been carried out; every effect is idempotent by task key (docs/adr/0003
 """
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from allotment.engine.records import AttemptRecord, JobRecord, Shrink
@@ -17,8 +18,13 @@ from allotment.model.lifecycle import AttemptState, TaskState
 from allotment.model.quantity import Instant, Millis
 
 
+@lru_cache
+def _all_of(tasks: int) -> tuple[TaskIndex, ...]:
+    return tuple(map(TaskIndex, range(tasks)))
+
+
 def _launch(state: State, event: e.AttemptPlaced) -> list[f.AnyEffect]:
-    tasks = tuple(map(TaskIndex, range(len(event.slots))))
+    tasks = _all_of(len(event.slots))
     return [f.LaunchGang(event.job, event.attempt, tasks, at_barrier=len(tasks) > 1)]
 
 

@@ -4,7 +4,7 @@
 the counters is an index, rebuilt from them when a snapshot is loaded.
 """
 
-from collections import Counter, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from itertools import islice
 
@@ -165,9 +165,9 @@ class State:
         self.dependents: dict[JobId, set[JobId]] = {}
         self.arrays: dict[JobId, CappedArray] = {}
         """For each capped array, which of it may wait or be placed."""
-        self.unfinished: Counter[str] = Counter()
+        self.unfinished = defaultdict[str, int](int)
         """How many jobs of each user are not over."""
-        self.unfinished_of: Counter[str] = Counter()
+        self.unfinished_of = defaultdict[str, int](int)
         """How many jobs of each tenant are not over."""
         self.finished: deque[JobId] = deque()
         self.budgets = Budgets()
@@ -661,7 +661,8 @@ class State:
         """Count a job that comes, 1, or is over, -1."""
         self.unfinished[job.owner.user] += change
         self.unfinished_of[job.spec.tenant] += change
-        self.images.count(job.spec.image, change)
+        if job.spec.image:
+            self.images.count(job.spec.image, change)
 
     def index(self, job: JobRecord) -> None:
         """Enter one job of a snapshot in the indexes."""
@@ -767,22 +768,22 @@ class State:
             standing = replace(waited, shape=shape, since=attempt.placed_at, starting=True)
         shape, role = standing.shape, job.spec.roles[-1]
         gang = Gang(
-            id=job.id,
-            tenant=shape.tenant,
-            priority=standing.priority,
-            requests=shape.requests,
-            slots=attempt.slots[: attempt.staying] if attempt.shrink else attempt.slots,
-            needs=needs_of(shape.requests),
-            entitlement=attempt.entitlement,
-            placed_at=attempt.placed_at,
-            standing=standing,
-            preemptible=shape.preemptible,
-            saved_at=attempt.saved_at or attempt.placed_at,
-            quota=attempt.quota,
-            pin=shape.pin,
-            opportunistic=shape.opportunistic,
-            user=job.owner.user,
-            on_eviction=job.spec.on_eviction,
+            job.id,
+            shape.tenant,
+            standing.priority,
+            shape.requests,
+            attempt.slots[: attempt.staying] if attempt.shrink else attempt.slots,
+            needs_of(shape.requests),
+            attempt.entitlement,
+            attempt.placed_at,
+            standing,
+            shape.preemptible,
+            attempt.saved_at or attempt.placed_at,
+            attempt.quota,
+            shape.pin,
+            shape.opportunistic,
+            job.owner.user,
+            job.spec.on_eviction,
         )
         if waited is None:
             gang.leaving = attempt.stop is not None

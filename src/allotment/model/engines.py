@@ -6,7 +6,7 @@ from enum import StrEnum
 import msgspec
 
 from allotment.model.quantity import DEVICE, Millis, Resources
-from allotment.model.spec import GiveWay, JobSpec, Mpi
+from allotment.model.spec import SUSPEND, JobSpec, Mpi
 
 ANY_ENGINE = "any"
 """What a job says whose tasks may be spread over several engines."""
@@ -114,11 +114,12 @@ def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:
 
 def asked_by(spec: JobSpec) -> tuple[Ability, ...]:
     """Return what a job asks of the engine of each of its tasks."""
-    if spec.on_eviction is not GiveWay.SUSPEND and not (
-        spec.image or spec.data or spec.makes_versions or spec.environment or spec.mpi
-    ):
-        return ()
-    suspends = (Ability.SUSPENDS,) if spec.on_eviction is GiveWay.SUSPEND else ()
+    is_plain = not (
+        spec.image or spec.data or spec.save or spec.checkpoint or spec.environment or spec.mpi
+    )
+    if is_plain and spec.on_eviction is not SUSPEND:
+        return ()  # So most jobs are, and it is asked of all.
+    suspends = (Ability.SUSPENDS,) if spec.on_eviction is SUSPEND else ()
     starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(spec.mpi, (Ability.PMI,))
     brings = (
         (Ability.IMAGES, spec.image),

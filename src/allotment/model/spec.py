@@ -181,6 +181,9 @@ class GiveWay(StrEnum):
     """It is warned, ends, and goes on elsewhere at once, if something is idle."""
 
 
+SUSPEND: Final = GiveWay.SUSPEND
+
+
 class Dialect(StrEnum):
     """The form a job was written in: decides which extra variables its tasks get."""
 

@@ -301,7 +301,7 @@ def tenant_views(state: State) -> list[v.TenantView]:
             borrowed=borrowed.get(tenant.name, NOTHING),
             lent=lent[tenant.name],
             running=running[tenant.name],
-            waiting=state.unfinished_of[tenant.name] - running[tenant.name],
+            waiting=state.unfinished_of.get(tenant.name, 0) - running[tenant.name],
             queues=tuple(queue.name for queue in tenant.queues),
             members=", ".join((*tenant.users, *(f"@{group}" for group in tenant.groups)))
             or "everybody",

@@ -22,6 +22,7 @@ from allotment.sim.agenda import (
     FAILURE,
     FAULT,
     GONE,
+    NO_ATTEMPT,
     REPAIR,
     SHED,
     START,
@@ -302,7 +303,7 @@ class Machines:
         diagnosis: Diagnosis | None = None,
     ) -> None:
         """Report that a gang is gone, and let its neighbours go on faster."""
-        attempt, work.attempt = work.attempt, AttemptNo(0)
+        attempt, work.attempt = work.attempt, NO_ATTEMPT
         work.since, work.frozen = Instant(-1), False
         nodes, work.nodes = work.nodes, ()
         for node in nodes:

@@ -96,11 +96,11 @@ def _charting(
 
 def _row(job: TraceJob, at: int) -> JobOutcome:
     return JobOutcome(
-        id=job.id,
-        tenant=job.tenant,
-        gpu_milli=job.gpu_milli,
-        submit_ms=at,
-        run_ms=Millis(job.run_ms),
+        job.id,
+        job.tenant,
+        job.gpu_milli,
+        at,
+        Millis(job.run_ms),
         censored=job.ending is Ending.CENSORED,
     )
 

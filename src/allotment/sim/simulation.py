@@ -128,8 +128,8 @@ class Simulation:
         self.machines.open(first)
         agenda, works = self.machines.agenda, self.machines.works
         come, count = 0, len(jobs)
+        arrival = first if jobs else None
         while True:
-            arrival = Instant(jobs[come].submit_ms) if come < count else None
             now = earlier(agenda.next(), arrival)
             now = earlier(now, self.engine.next_due(self.now))
             if configs:
@@ -147,7 +147,7 @@ class Simulation:
             while arrival == now:
                 self._submit(jobs[come], come, now)
                 come += 1
-                arrival = jobs[come].submit_ms if come < count else None
+                arrival = Instant(jobs[come].submit_ms) if come < count else None
                 if come % 1024 == 0:
                     yield come
             self._decide(now)
@@ -224,15 +224,15 @@ class Simulation:
                 prefer=settings.prefer or spec.prefer,
             )
         return JobSpec(
-            name=self._name_of(job),
-            tenant=ALL if self._scenario.owners is None else job.tenant,
-            roles=self._roles_of(job, place),
-            priority=job.priority if self._keeps_priorities else Priority.LOWEST,
+            self._name_of(job),
+            ALL if self._scenario.owners is None else job.tenant,
+            self._roles_of(job, place),
+            job.queue,
+            job.priority if self._keeps_priorities else Priority.LOWEST,
             weight=job.weight,
             max_run_ms=job.limit_ms or NEVER,
             retry=self._retries,
             preemptible=job.preemptible,
-            queue=job.queue,
             within=settings.within,
             prefer=settings.prefer,
         )
