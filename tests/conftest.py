@@ -63,6 +63,7 @@ LONGEST = (
     *ON_KUBERNETES,
     "tests/e2e/test_chaos_slurm.py",
     "tests/integration/slurm/test_reservations.py",
+    "tests/e2e/test_demo.py",
     "tests/contract/backends/",
     "tests/integration/service/test_growth.py",
     "tests/integration/slurm/",
@@ -76,6 +77,7 @@ LONGEST = (
 """What begins first where several workers share the tests: it takes long, and mostly waits."""
 
 APART = (
+    "tests/e2e/test_demo.py",
     "tests/golden/corpus/",
     "tests/integration/kubernetes/test_runner.py",
     "tests/integration/service/test_code_of_users.py",
