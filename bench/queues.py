@@ -110,7 +110,7 @@ def _cold(scale: Scale) -> float:
     ledger.find = counted  # pyright: ignore[reportAttributeAccessIssue]
     _cold_pass(crowd)
     del ledger.find
-    kinds = sum(1 for _ in cluster.pending.heads())
+    kinds = sum(1 for _ in cluster.pending.shapes())
     print(
         f"  cold: {len(cluster.pending):,} wait, of {kinds:,} kinds; {ledger.whole_free:,} "
         f"devices are free; {searches:,} searches in a pass"
