@@ -180,11 +180,11 @@ class NodeBook:
 
         Lowest indexes first; fractions where the placing policy says.
         """
-        if need.cpu_milli * most > self.cpu and need.cpu_milli:
+        if need.cpu_milli and need.cpu_milli * most > self.cpu:
             most = max(0, self.cpu // need.cpu_milli)
-        if need.memory * most > self.memory and need.memory:
+        if need.memory and need.memory * most > self.memory:
             most = max(0, self.memory // need.memory)
-        if need.disk * most > self.disk and need.disk:
+        if need.disk and need.disk * most > self.disk:
             most = max(0, self.disk // need.disk)
         if need.gpu_milli == 0 or most == 0:
             return [()] * most
@@ -196,9 +196,8 @@ class NodeBook:
         picked = [index for index, milli in enumerate(self.device_milli) if milli == DEVICE]
         if kind != ANY_TYPE or need.gpu_memory or self.bad:
             picked = [index for index in picked if self._serves(index, need, kind)]
-        del picked[most * wanted :]
-        each = range(0, len(picked) - wanted + 1, wanted)
-        return [tuple(picked[first : first + wanted]) for first in each]
+        free = iter(picked[: most * wanted])
+        return list(zip(*[free] * wanted, strict=False))  # What is too few for a task is left.
 
     def _fit_fractions(
         self, need: Resources, kind: str, most: int, placing: Placing
