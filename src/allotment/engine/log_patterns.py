@@ -35,6 +35,18 @@ MEMORY_REFUSED: Final = Diagnosis(
 PACKAGE: Final = "Install it where the task runs, or name an image that has it."
 
 STRONG: Final = (
+    LogPattern(
+        Diagnosis(
+            "environment_unfit",
+            "Its image cannot run the Python of its environment.",
+            USER,
+            NEVER,
+            "Take an image with glibc 2.28 or newer, or one that has the packages.",
+        ),
+        ("allot: this image cannot run",),
+        _line(r"^allot: this image cannot run the Python of the environment"),
+        "allot: this image cannot run the Python of the environment: it needs glibc 2.28",
+    ),
     *BUILDS,
     *FAULTS,
     LogPattern(

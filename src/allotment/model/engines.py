@@ -105,6 +105,9 @@ class EngineSetup(msgspec.Struct, frozen=True, omit_defaults=True):
     others."""
     labels: tuple[str, ...] = ()
     """Labels of its nodes that are kept, besides those that usually say where a node stands."""
+    shared: tuple[tuple[str, str], ...] = ()
+    """Folders of the service of which pods see what their tasks may, and the claim of each; or
+    `host`."""
 
 
 def lacks_of(abilities: Collection[Ability]) -> tuple[Ability, ...]:

@@ -22,11 +22,13 @@ INSTEAD = {
     Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
     "in a service that runs as root, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`). "
-    "Datasets by name need an engine of type local, or of type pilot without `folder`.",
+    "Datasets by name need an engine of type local, of type pilot without `folder`, or of type "
+    "kubernetes with `shared`.",
     Ability.VERSIONS: "Take `save` and `checkpoint.save` out, or name an engine of type "
     "local or slurm, or of type pilot without `folder`.",
     Ability.ENVIRONMENTS: "Take `environment` out, or bring an `image` that has the packages. "
-    "An environment needs an engine of type local or slurm, or of type pilot without `folder`.",
+    "An environment needs an engine of type local or slurm, of type pilot without `folder`, or "
+    "of type kubernetes with `shared`.",
     Ability.PMI: "`mpi: pmix` and `pmi2` need an engine of type slurm. With pilots, have "
     f"mpirun start the ranks: `mpi: mpirun`. {ON_ONE_NODE}",
     Ability.MPIRUN: f"`mpi: mpirun` needs an engine of type slurm or pilot. {ON_ONE_NODE}",

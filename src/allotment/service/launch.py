@@ -43,6 +43,8 @@ class Folders(msgspec.Struct, frozen=True):
     """Where the service keeps what belongs to jobs, below its state folder."""
 
     root: str
+    kept: str = ""
+    """Where environments are, if that is not below `root`."""
 
     def outputs(self, job: JobId, spec: JobSpec) -> str:
         """Return the folder with one sub-folder for each attempt."""
@@ -80,11 +82,11 @@ class Folders(msgspec.Struct, frozen=True):
 
     def environment(self, key: str) -> str:
         """Return where an environment is that was built."""
-        return f"{self.root}/environments/made/{key}"
+        return f"{self.kept or self.root}/environments/made/{key}"
 
     def pythons(self) -> str:
         """Return the folder of the Pythons that were fetched for environments."""
-        return f"{self.root}/environments/pythons"
+        return f"{self.kept or self.root}/environments/pythons"
 
     def size_file(self, job: JobId, attempt: AttemptNo) -> str:
         """Return the file that has the present number of tasks of an elastic gang."""
@@ -138,8 +140,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
                 spec.code_dir,
                 own,
                 tools,
-                _packages(spec, folders),
-                _pythons(spec, folders),
+                *_kept(spec, folders),
             )
             if path
         ),
@@ -159,6 +160,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         phases=phases,
         data=data,
         packages=_packages(spec, folders),
+        kept=_kept(spec, folders),
         # Of a gang none: a rank whose memory is away makes the calls of the others hang.
         by_driver=bool(spec.checkpoint and spec.checkpoint.driver and len(attempt.slots) == 1),
     )
@@ -461,9 +463,12 @@ def _packages(spec: JobSpec, folders: Folders) -> str:
     return folders.environment(spec.environment.key) if spec.environment else ""
 
 
-def _pythons(spec: JobSpec, folders: Folders) -> str:
-    is_of_image = spec.environment and spec.image and not spec.environment.carried
-    return folders.pythons() if spec.environment and not is_of_image else ""
+def _kept(spec: JobSpec, folders: Folders) -> tuple[str, ...]:
+    """Return the environment of a job, and the Pythons that were fetched: it may be of one."""
+    if spec.environment is None:
+        return ()
+    is_of_image = spec.image and not spec.environment.carried
+    return (_packages(spec, folders), *(() if is_of_image else (folders.pythons(),)))
 
 
 CARRIED = """\

@@ -279,6 +279,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """What of its start came before, with times."""
     data: tuple[DataMount, ...] = ()
     """The datasets that its tasks find by their names."""
+    kept: tuple[str, ...] = ()
+    """Those of `read_only` that are the service's, for all who may know of them to read."""
     packages: str = ""
     """The folder of its environment: its programs are found before those of an image."""
     by_driver: bool = False
@@ -599,8 +601,8 @@ class LookingInside(Protocol):
 class Mounting(Protocol):
     """An ability of some backends: mount datasets where jobs want them."""
 
-    def why_no_mounts(self) -> str:
-        """Return why nothing can be mounted on this machine; '' where it can."""
+    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
+        """Return why some folders cannot be mounted for tasks; '' where they can."""
         ...
 
 

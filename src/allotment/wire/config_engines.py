@@ -44,6 +44,7 @@ def engines_of(shape: ConfigShape) -> tuple[EngineSetup, ...]:
             tuple(engine.visible),
             tuple(sorted(engine.tenant_namespaces.items())),
             tuple(engine.labels),
+            tuple(sorted(engine.shared.items())),
         )
         for name, engine in shape.engines.items()
     )

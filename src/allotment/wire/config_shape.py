@@ -299,6 +299,7 @@ class EngineShape(Shape):
     namespace: NameOrNone = Field(default="", examples=["allotment"])
     image: Word = Field(default="", examples=["pytorch/pytorch:2.6.0"])
     volumes: dict[Path, Name] = Field(default={}, examples=["{/shared: host}"])
+    shared: dict[Path, Name] = Field(default={}, examples=["{/state/environments: host}"])
     force_after: Duration = Field(default=Millis(0), examples=["30min"])
     fence_after: Duration = Field(default=Millis(0), examples=["15min"])
     namespaces: dict[str, Claimants] = Field(default={}, examples=["{team-a: [lab/nlp, lab]}"])
@@ -369,8 +370,7 @@ OF_SLURM = {
 """Which engines have some keys."""
 OF_KUBERNETES = (
     "kubeconfig", "context", "namespace", "image", "volumes", "force_after", "fence_after",
-    "namespaces", "schedulers", "visible", "tenant_namespaces",
-    "labels",
+    "namespaces", "schedulers", "visible", "tenant_namespaces", "labels", "shared",
 )  # fmt: skip
 
 

@@ -77,6 +77,7 @@ def _engines(config: Config) -> Written:
             **_qos(engine),
             **({"rest": _rest(engine.rest)} if engine.rest else {}),
             **({"volumes": dict(engine.volumes)} if engine.volumes else {}),
+            **({"shared": dict(engine.shared)} if engine.shared else {}),
             **_after("force_after", engine.force_after_ms),
             **_after("fence_after", engine.fence_after_ms),
             **_namespaces(engine),

@@ -94,7 +94,9 @@ class Engines(msgspec.Struct, frozen=True):
 
     def _equipped(self, config: Config) -> Config:
         """Return a configuration whose nodes know what their engines cannot do."""
-        lacks = {setup.name: lacks_of(abilities_of(setup)) for setup in self.setups}
+        lacks = {
+            setup.name: lacks_of(abilities_of(setup, self.folder)) for setup in self.setups
+        }
         pins = {
             setup.name: kubernetes.pins_on(setup)
             for setup in self.setups
@@ -189,7 +191,12 @@ class Engines(msgspec.Struct, frozen=True):
 
                 folder = self._folder_of(setup)
                 return KubernetesBackend(
-                    folder, setup, mine, kubernetes.read_hived, lambda: config().topology
+                    folder,
+                    setup,
+                    mine,
+                    kubernetes.read_hived,
+                    lambda: config().topology,
+                    self.folder,
                 )
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
@@ -259,8 +266,8 @@ def _divided(config: Config) -> frozenset[NodeId]:
     )
 
 
-def abilities_of(setup: EngineSetup) -> frozenset[Ability]:
-    """Return what an engine can do, as its backend declares it."""
+def abilities_of(setup: EngineSetup, folder: Path) -> frozenset[Ability]:
+    """Return what an engine can do for a service in a folder, as its backend declares it."""
     match setup.type:
         case EngineType.SLURM:
             from allotment.backends.slurm.apptainer import program_of  # noqa: PLC0415
@@ -272,9 +279,9 @@ def abilities_of(setup: EngineSetup) -> frozenset[Ability]:
 
             return _with_images_of_root(abilities_on(setup.folder))
         case EngineType.KUBERNETES:
-            from allotment.backends.kubernetes.backend import KubernetesBackend  # noqa: PLC0415
+            from allotment.backends.kubernetes.backend import abilities_on  # noqa: PLC0415
 
-            return KubernetesBackend.abilities
+            return abilities_on(setup, folder)
         case EngineType.LOCAL:
             from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 

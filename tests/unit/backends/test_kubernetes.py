@@ -22,8 +22,8 @@ from allotment.backends.kubernetes.discover import (
 from allotment.backends.kubernetes.enter import exit_code
 from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
+from allotment.backends.kubernetes.parts import FROM_HOST, Sight, abilities_by
 from allotment.backends.kubernetes.request import (
-    FROM_HOST,
     MOST_OPEN,
     MOST_SHARED,
     Names,
@@ -41,12 +41,13 @@ from allotment.backends.kubernetes.status import Told, hindrance, report
 from allotment.backends.kubernetes.usage import Use, use_of
 from allotment.cli.doctor_kubernetes import rights_findings, unseen_findings, version_finding
 from allotment.model.diagnosis import RetryClass
+from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.others import NOBODY, Others
 from allotment.model.quantity import GIB, MIB, Resources
 from allotment.model.reports import Seen
-from allotment.service.ports import Binding, GangLaunch, Identity, TaskLaunch
+from allotment.service.ports import Binding, DataMount, GangLaunch, Identity, TaskLaunch
 
 KEY = TaskKey(JobId(7), AttemptNo(2), TaskIndex(1))
 TASK = TaskLaunch(
@@ -191,12 +192,66 @@ def test_what_an_image_says_of_itself_is_left_to_it() -> None:
 
 
 def test_folders_are_on_volumes_or_missed() -> None:
-    volumes = {"/shared": "data", "/scratch": FROM_HOST}
+    sight = Sight({"/shared": "data", "/scratch": FROM_HOST})
     gang = replace(GANG, read_only=("/shared/images", "/home/me", "/state/attempts/7/2"))
-    assert missing_paths(gang, KEY, volumes) == ["/home/me"]
-    spec = pod_of(gang, TASK, NAMES, replace(PLACE, volumes=volumes))["spec"]
+    assert missing_paths(gang, KEY, sight) == ["/home/me"]
+    spec = pod_of(gang, TASK, NAMES, replace(PLACE, sight=sight))["spec"]
     kinds = {name for place in spec["volumes"] for name in place if name != "name"}
     assert kinds == {"emptyDir", "hostPath", "persistentVolumeClaim"}
+
+
+def test_a_pod_is_shown_parts_of_what_is_shared_and_nothing_beside_them() -> None:
+    sight = Sight(shared={"/s/environments": FROM_HOST, "/s/data": "data", "/nfs": "data"})
+    data = DataMount("/s/data/d1/trees/x", "/data/words"), DataMount("/nfs/b", "/b", write=True)
+    kept = ("/s/environments/made/k",)
+    gang = replace(GANG, read_only=kept, kept=kept, data=data)
+    spec = pod_of(gang, TASK, NAMES, replace(PLACE, sight=sight))["spec"]
+    places = {place["name"]: place for place in spec["volumes"]}
+    shown = {
+        mount["mountPath"]: (
+            places[mount["name"]].get("hostPath", {}).get("path"),
+            mount.get("subPath"),
+            mount["readOnly"],
+        )
+        for mount in spec["containers"][0]["volumeMounts"]
+        if "readOnly" in mount
+    }
+    assert shown == {
+        "/s/environments/made/k": ("/s/environments/made/k", None, True),
+        "/data/words": (None, "d1/trees/x", True),
+        "/b": (None, "b", False),
+    }
+    claims = [each for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    assert len(claims) == 1, "a kubelet waits for ever for a claim that a pod has twice"
+    assert missing_paths(gang, KEY, Sight(shared={"/nfs": "data"})) == [
+        "/s/environments/made/k",
+        "/s/data/d1/trees/x",
+    ]
+
+
+def test_no_path_that_a_user_names_is_shown_for_being_shared() -> None:
+    sight = Sight(shared={"/s": FROM_HOST})
+    gang = replace(GANG, read_only=("/s/data/d1/trees/x",))
+    assert missing_paths(gang, KEY, sight) == ["/s/data/d1/trees/x"]
+    assert sight.parts(gang) == []
+
+
+def test_nothing_is_mounted_into_a_volume_that_others_see() -> None:
+    sight = Sight({"/scratch": FROM_HOST}, {"/s": FROM_HOST})
+    assert sight.why_not([DataMount("/s/a", "/data/a")]) == ""
+    assert "/scratch/a is in /scratch" in sight.why_not([DataMount("/s/a", "/scratch/a")])
+    assert "nodes do not see /home/a" in sight.why_not([DataMount("/home/a", "/data/a")])
+
+
+def test_what_an_engine_can_do_follows_from_what_its_pods_see() -> None:
+    def sees(**more: object) -> frozenset[Ability]:
+        setup = EngineSetup("k", EngineType.KUBERNETES, **more)  # pyright: ignore[reportArgumentType]
+        return abilities_by(setup, Path("/s"))
+
+    assert sees() == frozenset()
+    assert sees(shared=(("/s/data", "c"),)) == {Ability.DATASETS}
+    assert sees(shared=(("/s", FROM_HOST),)) == {Ability.DATASETS, Ability.ENVIRONMENTS}
+    assert Ability.VERSIONS in sees(volumes=(("/s", FROM_HOST),))
 
 
 def test_a_binding_is_for_just_this_pod() -> None:

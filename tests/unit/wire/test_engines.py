@@ -196,7 +196,7 @@ def test_what_runs_images_on_slurm_is_read_and_written(program: str) -> None:
     config, _ = read_config((text + TENANTS).encode(), source="c", machine=None, found=found)
     (setup,) = config.engines
     assert setup.apptainer == program
-    assert (Ability.IMAGES in abilities_of(setup)) == (program != "none")
+    assert (Ability.IMAGES in abilities_of(setup, Path("/s"))) == (program != "none")
     again = msgspec.json.encode(config_to_wire(config))
     assert read_config(again, source="c", machine=None)[0].engines == config.engines
 

@@ -31,6 +31,7 @@ from allotment.backends.kubernetes.looking import Looking
 from allotment.backends.kubernetes.mpi import with_agents
 from allotment.backends.kubernetes.node_news import NodeNews
 from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.parts import abilities_by, sight_of
 from allotment.backends.kubernetes.pod_folders import PodFolders
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
@@ -49,7 +50,15 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
 from allotment.model.spec import Offered
 from allotment.service.forever import forever
-from allotment.service.ports import GangLaunch, LogChunk, Offer, Refused, Report, Silence
+from allotment.service.ports import (
+    DataMount,
+    GangLaunch,
+    LogChunk,
+    Offer,
+    Refused,
+    Report,
+    Silence,
+)
 from allotment.service.workspace import Workspace
 
 FIRST_S = 5.0
@@ -59,6 +68,11 @@ REST = 3.0
 """Times as long as it took to look at nodes others have the time."""
 NOT_YET = "a tenant that had it still has tasks there: restart the service when they have ended"
 log = structlog.get_logger("allot.kubernetes")
+
+
+def abilities_on(setup: EngineSetup, kept: Path) -> frozenset[Ability]:
+    """Return what can be done in pods that see some of the service's folder, or nothing."""
+    return KubernetesBackend.abilities | abilities_by(setup, kept)
 
 
 class KubernetesBackend:
@@ -75,12 +89,18 @@ class KubernetesBackend:
         nodes: Callable[[], Sequence[Node]],
         read_hived: ReadHived | None = None,
         topology: Callable[[], Topology] = Topology,
+        kept: Path | None = None,
     ) -> None:
+        """`kept` is the service's folder, of which `shared` shows pods some."""
+        kept = kept or state_dir
+        self.abilities = abilities_on(setup, kept)
         self.default_image = setup.image
         self._setup, self._nodes, self._topology = setup, nodes, topology
         self._kubeconfig = found_file(setup.kubeconfig)
         self._records = Records(state_dir / "kubernetes")
-        self._in_pods = None if setup.volumes else PodFolders(str(state_dir))
+        self._in_pods = (
+            None if setup.volumes else PodFolders(str(state_dir), str(kept.absolute()))
+        )
         self._contact = Contact("Kubernetes", "pods")
         self._tasks = Tasks(self._records)
         self._rules = Rules(setup.name, dict(setup.namespaces), read_hived)
@@ -246,6 +266,11 @@ class KubernetesBackend:
         """Return where the files of jobs are; None where pods have volumes, of which the
         service may see some."""
         return self._in_pods
+
+    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
+        """Return why pods cannot be shown some datasets; '' where they can."""
+        why = sight_of(self._setup).why_not(mounts)
+        return f"No pod can be shown the data: {why}." if why else ""
 
     async def forget(self, job: JobId) -> None:
         await self._ends.forget(job)

@@ -17,6 +17,7 @@ from allotment.backends.kubernetes.ends import end_report
 from allotment.backends.kubernetes.hearing import Hearing
 from allotment.backends.kubernetes.named import NodesByName, has_names
 from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.parts import sight_of
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import (
     LAUNCH,
@@ -52,7 +53,7 @@ UNSEEN_PATHS = Diagnosis(
     "It reads folders of the service's machine that its pod would not see.",
     Owner.USER,
     RetryClass.NEVER,
-    "Put them on a disk that the nodes share, and name it under engines, `volumes`.",
+    "Put them on a disk that the nodes share, and name it under engines, `shared`.",
 )
 
 T = TypeVar("T")
@@ -70,6 +71,7 @@ class Launching:
         bindings: Bindings,
         sink: Callable[[Report], None],
     ) -> None:
+        self._sight = sight_of(site.setup)
         self._setup, self._prefix, self._spaces = site.setup, site.prefix, site.spaces
         self._client, self._cluster = site.client, site.cluster
         self._tasks, self._beats = tasks, beats
@@ -213,7 +215,7 @@ class Launching:
         if not (gang.image or self._setup.image):
             exit_ = Exit(platform_error="it names no image")
             return msgspec.structs.replace(record, exit=exit_, diagnosis=NO_IMAGE)
-        if missing := missing_paths(gang, key, dict(self._setup.volumes)):
+        if missing := missing_paths(gang, key, self._sight):
             exit_ = Exit(platform_error=f"its pod does not see {', '.join(missing)}")
             told = msgspec.structs.replace(UNSEEN_PATHS, evidence=", ".join(missing))
             return msgspec.structs.replace(record, exit=exit_, diagnosis=told)
@@ -233,7 +235,7 @@ class Launching:
         found = self._cluster.nodes.get(record.node)
         place = Place(
             self._prefix, gang.image or self._setup.image,
-            device_of(found)[0] if found is not None else "", dict(self._setup.volumes),
+            device_of(found)[0] if found is not None else "", self._sight,
             self._beats.name, record.fence_ms // 1000, record.is_held, record.keep_s,
             has_names=bool(record.devices), visible=self._visible_to(task),
         )  # fmt: skip

@@ -10,10 +10,11 @@ from allotment.service.workspace import Changed, FileBelow, JobFolders, Left, Op
 
 class PodFolders:
     """A workspace in which the service makes nothing and finds nothing: a pod gets its folders
-    with itself (`request.py`). Their paths begin with `root`."""
+    with itself (`request.py`). Their paths begin with `root`; environments are those of the
+    service's own folder, `kept`."""
 
-    def __init__(self, root: str) -> None:
-        self.folders = Folders(root)
+    def __init__(self, root: str, kept: str) -> None:
+        self.folders = Folders(root, kept)
 
     async def prepare(self, nodes: Sequence[str], wanted: JobFolders) -> None:
         """Make nothing."""

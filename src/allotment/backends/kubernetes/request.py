@@ -9,6 +9,7 @@ import msgspec
 
 from allotment.backends.kubernetes import runner
 from allotment.backends.kubernetes.mpi import files_of
+from allotment.backends.kubernetes.parts import Mounts, Sight, above
 from allotment.backends.kubernetes.usage import DEVICES
 from allotment.backends.kubernetes.visible import NONE, NOTE, VARIABLE
 from allotment.model.ids import TaskKey
@@ -34,11 +35,6 @@ OF_IMAGE = frozenset({"PATH", "HOME", "SHELL", "LANG"})
 """Variables that speak of a machine's software: where the job does not name them, the image
 does, or its runtime."""
 NO_NOTES: Mapping[str, str] = {}
-FROM_HOST = "host"
-"""Of a volume: the node's own folder of that path, such as one on a shared disk."""
-
-Volumes = Mapping[str, str]
-"""By path in the pod: the PersistentVolumeClaim that is there, or FROM_HOST."""
 
 
 def name_of(prefix: str, key: TaskKey) -> str:
@@ -113,16 +109,17 @@ def _env(gang: GangLaunch, task: TaskLaunch) -> dict[str, str]:
     return {name: value for name, value in task.env if name not in hidden}
 
 
-def missing_paths(gang: GangLaunch, key: TaskKey, volumes: Volumes) -> list[str]:
+def missing_paths(gang: GangLaunch, key: TaskKey, sight: Sight) -> list[str]:
     """Return the folders that a task reads and its pod would not see.
 
     That with its attempt's host file, which the service makes, is not missed.
     """
     own = f"/attempts/{key.job}/{key.attempt}"
+    shown = [*gang.kept, *(mount.source for mount in gang.data)]
+    read = [path for path in gang.read_only if path not in shown and not path.endswith(own)]
     return [
-        path
-        for path in gang.read_only
-        if not _volume_of(path, volumes) and not path.endswith(own)
+        *(path for path in read if not above(path, sight.volumes)),
+        *(path for path in shown if not sight.claim_of(path)[0]),
     ]
 
 
@@ -134,7 +131,7 @@ class Place(msgspec.Struct, frozen=True):
     image: str
     device: str
     """The resource that its node's devices are; '' where it has none."""
-    volumes: Volumes = {}
+    sight: Sight = Sight()
     beats: str = ""
     """The ConfigMap that says that the service is there."""
     fence_s: int = 0
@@ -166,7 +163,7 @@ def pod_of(gang: GangLaunch, task: TaskLaunch, names: Names, place: Place) -> di
     shown = variables_of(gang, task).shown
     env = [{"name": name, "value": _escaped(value)} for name, value in shown.items()]
     hidden = [{"secretRef": {"name": names.secret}}] if names.secret else []
-    mounts, places = _mounts(gang, place.volumes)
+    mounts, places = _mounts(gang, place.sight)
     argv = list(task.argv)
     if place.fence_s or place.keep_s:
         argv = runner.led(
@@ -312,30 +309,22 @@ def _security(gang: GangLaunch) -> dict[str, Any]:
 
 
 def _mounts(
-    gang: GangLaunch, volumes: Volumes
+    gang: GangLaunch, sight: Sight
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return where the pod sees what: the volumes, and for the rest folders of its own."""
-    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}]
+    """Return where the pod sees what: the volumes, parts of what the service shares, and for
+    the rest folders of its own."""
+    seen = Mounts(sight.volumes)
+    for part in sight.parts(gang):
+        seen.show(part, *sight.claim_of(part.source))
+    mounts: list[dict[str, Any]] = [{"name": "shm", "mountPath": "/dev/shm"}, *seen.mounts]
     places: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-    for number, (path, claim) in enumerate(sorted(volumes.items())):
-        host = {"hostPath": {"path": path, "type": "Directory"}}
-        kept = {"persistentVolumeClaim": {"claimName": claim}}
-        places.append({"name": f"v{number}", **(host if claim == FROM_HOST else kept)})
-        mounts.append({"name": f"v{number}", "mountPath": path})
+    places += seen.places
     # Not where it works: that may be a folder of the image, with files in it.
-    own = dict.fromkeys(path for path in gang.writable if not _volume_of(path, volumes))
+    own = dict.fromkeys(path for path in gang.writable if not above(path, sight.volumes))
     for number, path in enumerate(own):
         places.append({"name": f"own{number}", "emptyDir": {}})
         mounts.append({"name": f"own{number}", "mountPath": path})
     return mounts, places
-
-
-def _volume_of(path: str, volumes: Volumes) -> str:
-    """Return the volume that a path is on; '' for none."""
-    for place in sorted(volumes, key=len, reverse=True):
-        if path == place or path.startswith(f"{place.rstrip('/')}/"):
-            return place
-    return ""
 
 
 def _escaped(word: str) -> str:

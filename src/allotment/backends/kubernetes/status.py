@@ -216,8 +216,9 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
             if waited_s >= UNTOUCHED_S
             else ("", None)
         )
-    if pod.spec.resource_claims and waited_s >= PREPARED_S and not _has_surroundings(pod):
-        return f"its node did not prepare its devices in {waited_s / 60:.0f} min", None
+    if waited_s >= PREPARED_S and not _has_surroundings(pod):
+        what = "prepare its devices" if pod.spec.resource_claims else "mount its folders"
+        return f"its node did not {what} in {waited_s / 60:.0f} min", None
     text = f"{waiting.reason}: {waiting.message}".strip(": ")
     if waiting.reason in IMAGE:
         if found := _image_trouble(waiting, waited_s):
@@ -241,7 +242,8 @@ def _image_trouble(waiting: Waiting, waited_s: float) -> Diagnosis | None:
 
 
 def _has_surroundings(pod: Pod) -> bool:
-    """Whether a pod came as far as to pull images: its driver prepares devices before that."""
+    """Whether a pod came as far as to pull images: before that, its driver prepares devices and
+    its kubelet mounts folders. Kubernetes tells it since 1.29."""
     return not any(
         each.type == "PodReadyToStartContainers" and each.status == "False"
         for each in pod.status.conditions or ()

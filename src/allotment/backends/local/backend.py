@@ -56,6 +56,7 @@ from allotment.service.abilities import INSTEAD
 from allotment.service.forever import forever
 from allotment.service.isolated import isolated
 from allotment.service.ports import (
+    DataMount,
     DeviceUse,
     GangLaunch,
     ImagePython,
@@ -437,7 +438,7 @@ class LocalBackend:
 
     # ── datasets ────────────────────────────────────────────────────────────────────────
 
-    def why_no_mounts(self) -> str:
+    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:  # noqa: ARG002 - all alike
         if self.isolation.get("namespaces") in ("own", "bwrap"):
             return ""
         return (

@@ -29,7 +29,14 @@ from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.restoring import Restoring
 from allotment.service.host_accounts import HostAccounts
-from allotment.service.ports import Backend, DataMount, Identity, Mounting, Several
+from allotment.service.ports import (
+    Backend,
+    Contained,
+    DataMount,
+    Identity,
+    Mounting,
+    Several,
+)
 from allotment.service.threads import Threads
 
 MOST_USED: Final = 64
@@ -81,10 +88,16 @@ class DataUses:
             spec = msgspec.structs.replace(spec, checkpoint=saves)
         if not spec.data:
             return spec
-        self._check_engine(spec)
+        self._check_use(spec)
         _check_apart([use.at for use in spec.data])
         used = tuple([await self._settled(use, spec.tenant, owner) for use in spec.data])
-        if not spec.image:
+        able = self._able(spec.engine)
+        mounts = [self._found(use) for use in used]
+        trouble = [each.why_no_mounts(mounts) for each in able if isinstance(each, Mounting)]
+        if able and all(trouble) and trouble:
+            raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
+        is_contained = bool(able) and all(isinstance(each, Contained) for each in able)
+        if not (spec.image or is_contained):
             await self._check_places(used, owner)
         return msgspec.structs.replace(spec, data=used)
 
@@ -158,7 +171,13 @@ class DataUses:
                 f"user:{owner.user} --write`.",
             )
 
-    def _check_engine(self, spec: JobSpec) -> None:
+    def _able(self, engine: str) -> list[Backend]:
+        """Return the engines that a job may run on, and that mount datasets."""
+        backend = self._backend
+        all_ = backend.engines_for(engine) if isinstance(backend, Several) else (backend,)
+        return [each for each in all_ if Ability.DATASETS in each.abilities]
+
+    def _check_use(self, spec: JobSpec) -> None:
         if len(spec.data) > MOST_USED:
             raise Rejected(
                 Code.TOO_LARGE,
@@ -178,13 +197,6 @@ class DataUses:
                     f"data: {use.at}: the service keeps its state there.",
                     f"Mount it at /data/{use.name}, for example.",
                 )
-        backend = self._backend
-        all_engines = isinstance(backend, Several)
-        engines = backend.engines_for(spec.engine) if all_engines else (backend,)
-        able = [each for each in engines if Ability.DATASETS in each.abilities]
-        trouble = [each.why_no_mounts() for each in able if isinstance(each, Mounting)]
-        if able and all(trouble) and trouble:
-            raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
 
     async def _check_places(self, used: tuple[DataUse, ...], owner: Actor) -> None:
         """Raise Rejected where something cannot be mounted at its place on the machine."""
@@ -280,11 +292,18 @@ class DataUses:
                 _gone(f"{job.owner.user} may not write to {dataset.full} any more.")
             )
         if dataset.kind is DataKind.FOLDER and not use.digest:  # else it was another dataset
-            return DataMount(dataset.folder, use.at, use.write)
+            return self._found(use)
         version = dataset.version(use.version)
         if version is None or version.digest != use.digest:
             raise NotUsable(_gone(f"{named} was removed since the job was submitted."))
-        return DataMount(str(self._store.tree(dataset.id, version.digest)), use.at)
+        return self._found(use)
+
+    def _found(self, use: DataUse) -> DataMount:
+        """Return where on the service's disk a job's dataset is, and where tasks find it."""
+        dataset = self._state.datasets[use.tenant, use.name]
+        if not use.digest:
+            return DataMount(dataset.folder, use.at, use.write)
+        return DataMount(str(self._store.tree(dataset.id, use.digest)), use.at)
 
 
 def _check_key(dataset: Dataset) -> None:

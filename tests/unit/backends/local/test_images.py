@@ -194,7 +194,7 @@ def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
     own_disks = PilotBackend(Path("/s"), "main", tuple, disk="/disk")
     assert own_disks.abilities.isdisjoint(SEEN)
     setup = EngineSetup("", EngineType.PILOT, "main", folder="/disk")
-    assert abilities_of(setup).isdisjoint(SEEN)
+    assert abilities_of(setup, Path("/s")).isdisjoint(SEEN)
 
 
 def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:
