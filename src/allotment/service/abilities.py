@@ -27,8 +27,8 @@ INSTEAD = {
     Ability.VERSIONS: "Take `save` and `checkpoint.save` out, or name an engine of type "
     "local or slurm, or of type pilot without `folder`.",
     Ability.ENVIRONMENTS: "Take `environment` out, or bring an `image` that has the packages. "
-    "An environment needs an engine of type local or slurm, of type pilot without `folder`, or "
-    "of type kubernetes with `shared`.",
+    "An environment needs an engine of type local, slurm or pilot, or of type kubernetes with "
+    "`shared`.",
     Ability.PMI: "`mpi: pmix` and `pmi2` need an engine of type slurm. With pilots, have "
     f"mpirun start the ranks: `mpi: mpirun`. {ON_ONE_NODE}",
     Ability.MPIRUN: f"`mpi: mpirun` needs an engine of type slurm or pilot. {ON_ONE_NODE}",

@@ -232,7 +232,7 @@ class Dispatcher:
         phases: tuple[Phase, ...] = ()
         try:
             phases = await self._uses.ready(job, is_wanted)
-            phases += await self.environments.ready(job, is_wanted)
+            phases += await self.environments.ready(job, workspace, nodes, is_wanted)
             phases += await self._layouts.of(job, account, workspace)
             data = self._uses.mounts_of(job)
         except BackendError as error:

@@ -4,7 +4,7 @@ The service never opens a file of a job itself. It asks the workspace of the eng
 job's tasks are on, and says whose rights count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -61,6 +61,19 @@ class Changed(msgspec.Struct, frozen=True):
     """When, by its date."""
     data: bytes
     """The end of it; empty where it is no file of its job."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Folders that the service keeps for many jobs, and that an attempt needs on its nodes."""
+
+    root: str
+    """The service's folder."""
+    names: tuple[str, ...]
+    """Their paths below it, and below the folder of a node."""
+    needed: tuple[str, ...] = ()
+    """Those of all jobs that have not ended: nodes remove none of these."""
+    limit: int = 0
+    """Bytes that a node may keep of such folders."""
 
 
 # ── what a job leaves ───────────────────────────────────────────────────────────────────
@@ -155,6 +168,18 @@ class Workspace(Protocol):
 
     async def open_file(self, left: Left, path: str) -> OpenFile | None:
         """Open one of these files; None where there is no such folder. Raises Rejected."""
+        ...
+
+
+@runtime_checkable
+class Bringing(Protocol):
+    """An ability of some workspaces: bring what the service keeps to nodes."""
+
+    async def bring(
+        self, nodes: Sequence[str], job: JobId, kept: Kept, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Have folders on nodes, whole and as they are here. Returns early where they are not
+        wanted any more. Raises BackendError."""
         ...
 
 

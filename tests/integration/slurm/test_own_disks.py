@@ -16,6 +16,8 @@ import pytest
 from tests.support.cluster import until
 from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import as_nobody, shell
+from tests.support.package_index import Index, a_package_index
+from tests.support.python_mirror import HERE, Mirror
 from tests.support.slurm import TOOLS, a_slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl", "unshare")]
@@ -27,6 +29,7 @@ engines:
 nodes:
 - {{names: [n1, n2], cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {{type: a100, count: 4}}}}
 tenants: {{lab: {{}}}}
+pythons: {pythons}
 """
 
 
@@ -57,10 +60,22 @@ def a_folder(name: str) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[OwnDisks]:
+def index() -> Iterator[Index]:
+    with a_folder("home") as home, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(home))
+        with a_package_index(home) as made:
+            made.wheel("framework", "1.0", "version = '1.0'\n")
+            yield made
+
+
+@pytest.fixture(scope="module")
+def service(index: Index) -> Iterator[OwnDisks]:  # noqa: ARG001 - its pip.conf names it
     with a_folder("ours") as ours, a_folder("disk") as disk, a_slurm(apart=(ours, disk)) as up:
         (ours / "state").mkdir()
-        running = OwnDisks(ours / "state", up, CONFIG.format(disk=disk))
+        mirror = Mirror(ours / "pythons")
+        mirror.add(98)
+        text = CONFIG.format(disk=disk, pythons=mirror.list.as_uri())
+        running = OwnDisks(ours / "state", up, text)
         running.up()
         try:
             yield running
@@ -254,3 +269,33 @@ def test_what_a_user_lays_into_a_checkpoint_keeps_nothing_waiting(cluster: OwnDi
     files = list(folder.glob("*/*/*"))
     assert [path.name for path in files] == ["a\nb"]
     assert files[0].read_text() == "fine\n"
+
+
+VERSION = (
+    "python -c 'import sys, framework; print(framework.version, sys.base_prefix, sys.prefix)'"
+)
+
+
+def test_an_environment_is_brought_to_a_node_once(cluster: OwnDisks, index: Index) -> None:
+    """With a Python that comes along. What a user of the node does to it is in vain."""
+    asked = {"requirements": ["framework"], "python": f"{HERE}.98"}
+
+    def ended(script: str, **more: object) -> str:
+        job = cluster.submit(shell(script, environment=asked, **more))
+        cluster.wait_for(job, "succeeded", "failed")
+        said = cluster.output(job)
+        assert cluster.state_of(job) == "succeeded", (str(cluster.job(job)["diagnosis"]), said)
+        return said
+
+    found = ended(VERSION, count=2, resources={"gpu": 4}).splitlines()
+    assert {line.rpartition("| ")[2].split()[0] for line in found} == {"1.0"}
+    version, base, env = found[0].rpartition("| ")[2].split()
+    disk = cluster.state.parent.parent
+    assert not env.startswith(f"{cluster.state}/"), "the service's disk is not on the node"
+    assert base.startswith(f"{env.partition('/environments/')[0]}/environments/pythons/"), disk
+    spoil = (
+        f"echo x >{env}/pyvenv.cfg; rm -rf {env}/lib; ls -A {env}/../../new; ls -ld {env}/lib"
+    )
+    assert " root root " in ended(f"{spoil}; {VERSION}")
+    assert version in ended(VERSION)
+    assert sum(path.endswith(".whl") for path in index.asked) == 1

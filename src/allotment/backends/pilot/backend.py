@@ -89,7 +89,7 @@ COURTESY_S = 30.0
 LEASE_S = 3600.0
 
 
-SEEN = frozenset({Ability.DATASETS, Ability.VERSIONS, Ability.ENVIRONMENTS})
+SEEN = frozenset({Ability.DATASETS, Ability.VERSIONS})
 """What rests on files that the service and the nodes see both."""
 
 

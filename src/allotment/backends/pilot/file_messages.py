@@ -95,6 +95,33 @@ class ClearCheckpoints(msgspec.Struct, frozen=True, tag="clear_checkpoints"):
     job: JobId
 
 
+class HasKept(msgspec.Struct, frozen=True, tag="has_kept"):
+    """Ask for a folder of the service's that a node may keep. Answered with whether it does."""
+
+    name: str
+    """Its path below the service's folder, and below the node's."""
+
+
+class PutKept(msgspec.Struct, frozen=True, tag="put_kept"):
+    """Lay down a piece of such a folder, as it was packed. Answered with nothing."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+class UnpackKept(msgspec.Struct, frozen=True, tag="unpack_kept"):
+    """Unpack it, if it has this digest. Answered with nothing."""
+
+    name: str
+    digest: str
+    needed: tuple[str, ...]
+    """What jobs need that have not ended: these stay."""
+    limit: int
+    """Bytes of all that the node may keep."""
+
+
+KeptOp = HasKept | PutKept | UnpackKept
 FileOp = (
     MakeFolders
     | WriteFiles
@@ -104,4 +131,5 @@ FileOp = (
     | ForgetFiles
     | PutFile
     | ClearCheckpoints
+    | KeptOp
 )

@@ -15,15 +15,19 @@ from allotment.backends.pilot.file_messages import (
     ClearCheckpoints,
     FileOp,
     ForgetFiles,
+    HasKept,
     ListFiles,
     Listing,
     LookAt,
     MakeFolders,
     Part,
     PutFile,
+    PutKept,
     ReadFile,
+    UnpackKept,
     WriteFiles,
 )
+from allotment.backends.pilot.node_kept import NodeKept
 from allotment.model.errors import BackendError, Rejected
 from allotment.rights import paths
 from allotment.rights.removing import remove
@@ -43,12 +47,15 @@ class NodeFiles:
     """The folders of jobs below the node's folder."""
 
     def __init__(self, folder: Path, backend: LocalBackend) -> None:
+        self._kept = NodeKept(folder)
         self._here = HostWorkspace(str(folder), LOOK_S)
         self._backend = backend
 
     async def do(self, op: FileOp) -> object:
         """Carry out one order. Raises BackendError."""
         match op:
+            case HasKept() | PutKept() | UnpackKept():
+                return await asyncio.to_thread(self._kept.do, op)
             case LookAt(watched):
                 return await self._look(watched)
             case ListFiles(left, most):

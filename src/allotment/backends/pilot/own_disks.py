@@ -12,6 +12,7 @@ from typing import TypeVar
 import structlog
 
 from allotment.backends.pilot import file_messages as fm
+from allotment.backends.pilot.bringing import Bringing
 from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
 from allotment.backends.pilot.link import Link
 from allotment.backends.together import gather_all
@@ -20,7 +21,15 @@ from allotment.model.ids import JobId
 from allotment.service.batch.files import File
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Folders
-from allotment.service.workspace import Changed, FileBelow, JobFolders, Left, OpenFile, Watched
+from allotment.service.workspace import (
+    Changed,
+    FileBelow,
+    JobFolders,
+    Kept,
+    Left,
+    OpenFile,
+    Watched,
+)
 
 log = structlog.get_logger("allot.pilot")
 
@@ -57,6 +66,7 @@ class NodeDisks:
         self._link_of = link_of
         self._hold = hold
         self._kept = kept
+        self._bringing = Bringing(root)
         self._occupy = occupy
         self._runs = runs
         self._accounts = HostAccounts()
@@ -81,6 +91,16 @@ class NodeDisks:
         links = [await self._hold(node, wanted.job) for node in idle]
         left = left_in(own, nodes, wanted.identity, wanted.user)
         await gather_all([self._kept.lay(link, wanted, left) for link in links])
+
+    async def bring(
+        self, nodes: Sequence[str], job: JobId, kept: Kept, is_wanted: Callable[[], bool]
+    ) -> None:
+        self._occupy(nodes, 1)
+        try:
+            links = [await self._hold(node, job) for node in nodes]
+            await self._bringing.bring(links, kept, is_wanted)
+        finally:
+            self._occupy(nodes, -1)
 
     async def write(self, nodes: Sequence[str], job: JobId, files: Mapping[str, File]) -> None:
         await self._tell(nodes, job, fm.WriteFiles(job, files))

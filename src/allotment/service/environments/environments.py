@@ -8,7 +8,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -55,6 +55,7 @@ from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import image_wish
 from allotment.service.ports import Backend, Contained, Identity, LookingInside, Several
 from allotment.service.threads import Threads
+from allotment.service.workspace import Bringing, Kept, Workspace
 
 RESOLVING_S: Final = 60.0
 BUILDING_S: Final = 3000.0
@@ -385,8 +386,14 @@ class Environments:
             work.add_done_callback(partial(self._over, key))
         return work
 
-    async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
-        """Have a job's environment built; return how long that took.
+    async def ready(
+        self,
+        job: JobRecord,
+        workspace: Workspace,
+        nodes: Sequence[str],
+        is_wanted: Callable[[], bool],
+    ) -> tuple[Phase, ...]:
+        """Have a job's environment built, and on its nodes; return how long that took.
 
         Returns early where the job is not wanted any more. Raises BackendError, and Unusable
         where trying again would not help.
@@ -401,8 +408,35 @@ class Environments:
                 await asyncio.wait([work], timeout=LOOK_S)
             if work.done():
                 self._told(work)
+        if isinstance(workspace, Bringing) and is_wanted():
+            await self._bring(job, workspace, nodes, is_wanted)
         ms = int((time.time() - began) * 1000)
         return (Phase("environment", Instant(int(began * 1000)), Millis(ms)),)
+
+    async def _bring(
+        self,
+        job: JobRecord,
+        workspace: Bringing,
+        nodes: Sequence[str],
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Have a job's environment on nodes that do not see this disk. Raises BackendError."""
+        assert job.spec.environment is not None
+        names = await asyncio.to_thread(self._folders_of, [job.spec.environment.key])
+        needed = await asyncio.to_thread(self._folders_of, self._needed())
+        limit = self._state.config.limits.environment_store
+        kept = Kept(str(self._store.root.parent), names, needed, limit)
+        await workspace.bring(nodes, job.id, kept, is_wanted)
+
+    def _folders_of(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """Return the folders of environments, each after that of its Python."""
+        found: dict[str, None] = {}
+        for key in keys:
+            known = self._known(key)
+            pythons = [self._store.python(known.build)] if known and known.build else []
+            for place in (*pythons, self._store.made(key)):
+                found[str(place.relative_to(self._store.root.parent))] = None
+        return tuple(found)
 
     def _told(self, work: "asyncio.Task[None]") -> None:
         try:

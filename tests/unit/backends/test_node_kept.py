@@ -1,0 +1,103 @@
+"""Environments on nodes with disks of their own: packed, checked, and kept within bounds."""
+
+import hashlib
+import io
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from allotment.backends.pilot.bringing import pack
+from allotment.backends.pilot.file_messages import HasKept, PutKept, UnpackKept
+from allotment.backends.pilot.node_kept import YOUNG_S, NodeKept
+from allotment.model.errors import BackendError
+
+KEYS = [digit * 32 for digit in "abc"]
+NAME = f"environments/made/{KEYS[0]}"
+MUCH = 1 << 40
+
+
+def node_in(folder: Path) -> NodeKept:
+    (folder / "environments").mkdir(parents=True, exist_ok=True)
+    return NodeKept(folder)
+
+
+def an_archive(*entries: tuple[tarfile.TarInfo, bytes]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for entry, data in entries:
+            entry.size = len(data)
+            archive.addfile(entry, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def sent(node: NodeKept, data: bytes, name: str = NAME, limit: int = MUCH) -> None:
+    node.do(PutKept(name, 0, data[:100]))
+    node.do(PutKept(name, 100, data[100:]))
+    digest = hashlib.sha256(data).hexdigest()
+    node.do(UnpackKept(name, digest, (), limit))
+
+
+def test_what_names_the_services_folder_names_the_nodes(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "node"
+    env = ours / NAME
+    (env / "bin").mkdir(parents=True)
+    (env / "lib/python3.11").mkdir(parents=True)
+    (env / "bin/python").symlink_to(f"{ours}/environments/pythons/x/bin/python3")
+    (env / "bin/sh").symlink_to("/bin/sh")
+    (env / "pyvenv.cfg").write_text(f"home = {ours}/environments/pythons/x/bin\n")
+    (env / "lib/python3.11/data.py").write_text(f"# {ours}/ is text\n")
+    (env / "lib/python3.11/data.py").chmod(0o444)
+    packed = pack(NAME, str(ours), str(theirs))
+    node = node_in(theirs)
+    assert node.do(HasKept(NAME)) is False
+    sent(node, os.pread(packed.file.fileno(), packed.size, 0))
+    packed.file.close()
+    assert node.do(HasKept(NAME)) is True
+    made = theirs / NAME
+    program = theirs / "environments/pythons/x/bin/python3"
+    assert (made / "bin/python").readlink() == program
+    assert (made / "bin/sh").readlink() == Path("/bin/sh")
+    assert (made / "pyvenv.cfg").read_text() == f"home = {theirs}/environments/pythons/x/bin\n"
+    assert str(ours) in (made / "lib/python3.11/data.py").read_text()
+    assert (made / "lib/python3.11/data.py").stat().st_mode & 0o777 == 0o444
+    assert not list((theirs / "environments/new").iterdir())
+
+
+def test_what_is_cut_off_or_changed_gets_no_name(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    data = an_archive((tarfile.TarInfo("a"), b"text"))
+    node.do(PutKept(NAME, 0, data[:-512]))
+    with pytest.raises(BackendError, match="not what was sent"):
+        node.do(UnpackKept(NAME, hashlib.sha256(data).hexdigest(), (), MUCH))
+    assert node.do(HasKept(NAME)) is False
+    assert not list((tmp_path / "environments/new").iterdir())
+    node.do(PutKept(NAME, 0, data))  # and the runner ends
+    again = node_in(tmp_path)
+    assert again.do(HasKept(NAME)) is False
+    assert not list((tmp_path / "environments/new").iterdir())
+
+
+@pytest.mark.parametrize("name", ["../a", "/a", "a/../../b"])
+def test_nothing_is_laid_beside_it(tmp_path: Path, name: str) -> None:
+    node = node_in(tmp_path)
+    with pytest.raises(BackendError, match="no node keeps"):
+        sent(node, an_archive((tarfile.TarInfo(name), b"text")))
+    with pytest.raises(BackendError, match="no folder that nodes keep"):
+        node.do(PutKept(f"environments/made/{name}", 0, b"text"))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_was_asked_for_least_recently_goes_unless_it_is_needed(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    names = [f"environments/made/{key}" for key in KEYS]
+    data = an_archive((tarfile.TarInfo("a"), b"x" * 8192))
+    for age, name in enumerate(names[:2]):
+        sent(node, data, name)
+        old = time.time() - 2 * YOUNG_S + age
+        os.utime(tmp_path / name, (old, old))
+    node.do(PutKept(names[2], 0, data))
+    node.do(UnpackKept(names[2], hashlib.sha256(data).hexdigest(), (names[0],), 20_000))
+    assert [node.do(HasKept(name)) for name in names] == [True, False, True]
