@@ -121,6 +121,8 @@ def test_a_pod_runs_packages_with_a_python_that_comes_along(sharing: Sharing) ->
         assert said.startswith(f"1.0 {made}/pythons/"), said
     (where,) = (made / "made").iterdir()
     assert str(where) in said
+    phases = sharing.job(1)["attempts"][-1]["tasks"][0]["phases"]
+    assert [phase["name"] for phase in phases] == ["environment"]
     spoil = (
         f"id -u; echo x >{where}/pyvenv.cfg; rm -rf {where}/lib; mv {where} {where}.x; "
         f"ls {made} {made}/made; ls {made}/new {made}/known {made}/uv; true"

@@ -176,7 +176,7 @@ def training(service: WithUsers, name: str, script: str, **more: Any) -> int:
     return answer["id"]
 
 
-def is_kept(service: WithUsers, job: int, version: str) -> bool:
+def is_kept(service: RealCluster, job: int, version: str) -> bool:
     return service.get(f"/v1/jobs/{job}")["kept"] == version
 
 

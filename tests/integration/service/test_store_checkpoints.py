@@ -18,7 +18,7 @@ from allotment.service.data.objects.parts import PART, uploads_of
 from tests.integration.service.test_data import as_user, job_of
 from tests.integration.service.test_object_stores import log_in
 from tests.integration.service.test_saving import REPORT, is_kept, wait_for_file
-from tests.support.cluster import until
+from tests.support.cluster import RealCluster, until
 from tests.support.object_stores import BUCKET, KEY, Gate, Meddler, Moto, Rclone, Store, a_store
 from tests.support.registry import CONFIG, Job, WithUsers, a_service
 
@@ -76,7 +76,7 @@ def training(service: WithUsers, name: str, script: str, **more: Any) -> int:
     return answer["id"]
 
 
-def wait_kept(service: WithUsers, job: int, version: str) -> None:
+def wait_kept(service: RealCluster, job: int, version: str) -> None:
     """Wait until the newest checkpoint of a job is a version."""
     until(
         lambda: (

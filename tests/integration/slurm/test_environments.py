@@ -13,7 +13,8 @@ from typing import Any, cast
 import pytest
 
 from tests.integration.api.test_guard import as_user as asked_as
-from tests.integration.service.test_saving import is_settled
+from tests.integration.service.test_saving import REPORT, is_settled, wait_for_file
+from tests.integration.service.test_store_checkpoints import wait_kept
 from tests.support.cluster import RealCluster, until
 from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import a_shared_folder, as_user
@@ -122,7 +123,8 @@ def test_one_is_built_once_for_all_nodes_and_users(service: OnBoth, index: Index
     assert words.split()[0] == "1.0"
     assert f"{service.state}/environments/made/" in words
     assert sum(path.endswith(".whl") for path in index.asked) == 1
-    assert "environment" in Job(service, service.get("/v1/jobs")["items"][0]["id"]).phases
+    for row in service.get("/v1/jobs")["items"]:
+        assert "environment" in Job(service, row["id"]).phases
 
 
 @pytest.mark.parametrize("engine", ["held", "jobs"])
@@ -170,6 +172,26 @@ def test_what_a_job_of_slurm_leaves_becomes_a_version(service: OnBoth) -> None:
     view = service.job(job.id)
     assert view["saved"] == "ann/results@1", str(view["unsaved"])
     assert "kept" in service.says(ANN, "held", "cat /w/words", data={"results": "/w"})
+
+
+def test_a_checkpoint_of_a_job_of_slurm_becomes_a_version_and_comes_back(
+    service: OnBoth,
+) -> None:
+    as_user(ANN, service, "data", "create", "weights")
+    gone = service.state.parent / "gone"
+    script = (
+        'if test -n "$ALLOT_RESUME_FROM"; then cat $ALLOT_RESUME_FROM; exit 0; fi; '
+        f"echo step-one >a; report a 1; {wait_for_file(str(gone))}; rm a; exit 3"
+    )
+    spec = {"name": "t", "tenant": TENANTS[ANN], "engine": "jobs", "command": REPORT + script,
+            "resources": {"cpu": 0.1, "memory": "64MiB"}, "retry": 1,
+            "checkpoint": {"save": "weights"}}  # fmt: skip
+    status, answer = service.ask_as(ANN, spec)
+    assert status == 201, answer
+    wait_kept(service, answer["id"], "ann/weights@1")
+    gone.touch()
+    service.wait_for(answer["id"], *ENDED)
+    assert "step-one" in service.output(answer["id"]), str(service.job(answer["id"]))
 
 
 def test_datasets_are_refused_in_jobs_of_slurm(service: OnBoth) -> None:

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import until
+from tests.support.image_python import host_python
 from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import as_nobody, shell
 from tests.support.package_index import Index, a_package_index
 from tests.support.python_mirror import HERE, Mirror
+from tests.support.registry import a_registry, busybox
 from tests.support.slurm import TOOLS, a_slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl", "unshare")]
@@ -276,26 +278,45 @@ VERSION = (
 )
 
 
-def test_an_environment_is_brought_to_a_node_once(cluster: OwnDisks, index: Index) -> None:
-    """With a Python that comes along. What a user of the node does to it is in vain."""
+def packed(cluster: OwnDisks, script: str, **more: object) -> int:
+    """Run a job with packages, and a Python that comes along, to its end."""
     asked = {"requirements": ["framework"], "python": f"{HERE}.98"}
+    job = cluster.submit(shell(script, environment=asked, **more))
+    cluster.wait_for(job, "succeeded", "failed")
+    return job
 
-    def ended(script: str, **more: object) -> str:
-        job = cluster.submit(shell(script, environment=asked, **more))
-        cluster.wait_for(job, "succeeded", "failed")
-        said = cluster.output(job)
-        assert cluster.state_of(job) == "succeeded", (str(cluster.job(job)["diagnosis"]), said)
-        return said
 
-    found = ended(VERSION, count=2, resources={"gpu": 4}).splitlines()
-    assert {line.rpartition("| ")[2].split()[0] for line in found} == {"1.0"}
-    version, base, env = found[0].rpartition("| ")[2].split()
-    disk = cluster.state.parent.parent
+def packed_says(cluster: OwnDisks, script: str, **more: object) -> str:
+    job = packed(cluster, script, **more)
+    said = cluster.output(job)
+    assert cluster.state_of(job) == "succeeded", (str(cluster.job(job)["diagnosis"]), said)
+    return said
+
+
+def test_an_environment_is_brought_to_a_node_once(cluster: OwnDisks, index: Index) -> None:
+    """What a task does to it is in vain."""
+    found = packed_says(cluster, VERSION, count=2, resources={"gpu": 4}).splitlines()
+    lines = [line.rpartition("| ")[2].split() for line in found]
+    assert [words[0] for words in lines] == ["1.0", "1.0"]
+    _, base, env = lines[0]
     assert not env.startswith(f"{cluster.state}/"), "the service's disk is not on the node"
-    assert base.startswith(f"{env.partition('/environments/')[0]}/environments/pythons/"), disk
-    spoil = (
-        f"echo x >{env}/pyvenv.cfg; rm -rf {env}/lib; ls -A {env}/../../new; ls -ld {env}/lib"
-    )
-    assert " root root " in ended(f"{spoil}; {VERSION}")
-    assert version in ended(VERSION)
+    assert base.startswith(f"{env.partition('/environments/')[0]}/environments/pythons/")
+    spoil = f"echo x >{env}/pyvenv.cfg; rm -rf {env}/lib; ls -ld {env}/lib"
+    assert " root root " in packed_says(cluster, f"{spoil}; {VERSION}")
+    assert "1.0" in packed_says(cluster, VERSION)
     assert sum(path.endswith(".whl") for path in index.asked) == 1
+
+
+@pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox")
+def test_an_environment_comes_into_an_image_that_can_run_it(
+    cluster: OwnDisks, tmp_path: Path
+) -> None:
+    with a_registry(tmp_path / "registry") as registry:
+        registry.push("libc", [busybox(), host_python()[0]])
+        registry.push("bare", [busybox()])
+        said = packed_says(cluster, VERSION, image=f"{registry.host}/libc:1")
+        assert said.split()[0] == "1.0"
+        assert "/environments/pythons/" in said.split()[1]
+        job = packed(cluster, "echo began", image=f"{registry.host}/bare:1")
+        assert cluster.job(job)["diagnosis"]["code"] == "environment_unfit"
+        assert "began" not in cluster.output(job)

@@ -68,7 +68,8 @@ class Hearing:
         known = self._tasks.told
         if told.seen is Seen.ENDED and told.exit is not None:
             if told.pid and known.get(key, Seen.READY) is Seen.READY:  # short, so not seen
-                self._sink(TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name))
+                began = TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name)
+                self._sink(msgspec.structs.replace(began, phases=record.phases))
             known[key] = Seen.ENDED
             self._ends.end(key, told.exit, told.diagnosis, pod)
         elif known.get(key) is not told.seen:
@@ -137,6 +138,8 @@ class Hearing:
         node = self._cluster.nodes.get(record.node)
         told = Told(record.is_stopped, record.boot, record.is_held, record.fence_ms > 0)
         found = report(key, pod, told, node)
+        if found is not None and found.seen is Seen.RUNNING:
+            found = msgspec.structs.replace(found, phases=record.phases)
         if found is None or record.failed is None:
             return found
         seen = Seen.HOLDING if found.seen is Seen.RUNNING else found.seen

@@ -207,7 +207,7 @@ class Launching:
             log_bytes=gang.log_bytes, at_once=at_once, fence_ms=fence_ms,
             is_held=gang.at_barrier and fence_ms > 0,
             keep_s=ceil(gang.hold_on_failure_ms / 1000) if task.argv else 0,
-            namespace=namespace,
+            namespace=namespace, phases=gang.phases,
         )  # fmt: skip
 
     def _refusal(self, gang: GangLaunch, key: TaskKey, record: Launched) -> Launched | None:

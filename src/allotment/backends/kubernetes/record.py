@@ -13,6 +13,7 @@ import msgspec
 from allotment.backends.kept import kept_text, own_name
 from allotment.backends.records import TaskRecords
 from allotment.model.diagnosis import Diagnosis, Exit
+from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.reasons import StopCause
 
@@ -49,6 +50,8 @@ class Launched(msgspec.Struct, frozen=True, omit_defaults=True):
     """By name, where those of its node have names: it has them by a claim of its pod's name."""
     namespace: str = ""
     """Where its pod is; '' for the namespace of its engine."""
+    phases: tuple[Phase, ...] = ()
+    """What of its start came before it was given to Kubernetes."""
     cause: StopCause | None = None
     """For what it was told to stop."""
     is_stopped: bool = False

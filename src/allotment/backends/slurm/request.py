@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection
 from math import ceil
 
+from allotment.backends.local.in_image import span_of
 from allotment.backends.slurm.apptainer import container_of
 from allotment.backends.slurm.discover import UNTYPED
 from allotment.backends.slurm.reservations import Calendar, Holder
@@ -56,6 +57,7 @@ def document_of(gang: GangLaunch, task: TaskLaunch, apptainer: str = "") -> byte
         "log_bytes": gang.log_bytes,
         "is_rank": gang.mpi.by_engine,
         "container": container,
+        "phases": [span_of(phase) for phase in gang.phases],
     }
     return json.dumps(told).encode()
 

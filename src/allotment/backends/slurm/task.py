@@ -350,6 +350,7 @@ class Task:
             "devices_got": os.environ.get(
                 "SLURM_STEP_GPUS" if self.request.get("is_rank") else "SLURM_JOB_GPUS", ""
             ),
+            "phases": self.request.get("phases", []),
             "log_dropped": {
                 log.path.removesuffix(".log"): log.dropped for log in self.logs.values()
             },

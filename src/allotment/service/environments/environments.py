@@ -17,6 +17,7 @@ import msgspec
 
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
+from allotment.explain.engines import ASKED
 from allotment.model.engines import Ability
 from allotment.model.environment import Environment
 from allotment.model.errors import BackendError, Code, Rejected
@@ -162,12 +163,17 @@ class Environments:
         """Return the engines that can give a job its environment. Raises Rejected."""
         backend = self._backend
         all_ = backend.engines_for(spec.engine) if isinstance(backend, Several) else (backend,)
-        asked = {Ability.ENVIRONMENTS, *([Ability.IMAGES] if spec.image else [])}
-        if found := [engine for engine in all_ if asked <= engine.abilities]:
+        asked = (Ability.ENVIRONMENTS, *([Ability.IMAGES] if spec.image else []))
+        if found := [each for each in all_ if each.abilities.issuperset(asked)]:
             return found
-        who = "No engine here can" if len(all_) > 1 else f"Engine {all_[0].name} cannot"
-        why = f"{who} give a task an environment of packages."
-        raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.ENVIRONMENTS])
+        lacks = [able for able in asked if not any(able in each.abilities for each in all_)]
+        what = (lacks or asked)[0]
+        who = (
+            "No engine here can"
+            if len(all_) > 1
+            else f"Engine {spec.engine or all_[0].name} cannot"
+        )
+        raise Rejected(Code.NOT_SUPPORTED, f"{who} {ASKED[what]}.", INSTEAD[what])
 
     def _check(self, spec: JobSpec, asked: Environment) -> None:
         if spec.batch is not None:
