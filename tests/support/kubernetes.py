@@ -57,8 +57,9 @@ if not IS_NEWER:
     SERVER_OPTIONS, CONTROLLER_OPTIONS = ("--insecure-port=0",), ("--port=0",)
     KUBELET_OPTIONS, KUBELET_SETTINGS = ("--container-runtime=remote",), {}
 else:
-    GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
-    SERVER_OPTIONS = (GATES, "--runtime-config=scheduling.k8s.io/v1alpha2=true")
+    GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true,DRADeviceTaintRules=true"
+    SERVED = "scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true"
+    SERVER_OPTIONS = (GATES, f"--runtime-config={SERVED}")
     CONTROLLER_OPTIONS, KUBELET_OPTIONS = (GATES,), ()
     KUBELET_SETTINGS: dict[str, Any] = {"failCgroupV1": False}
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 import structlog
 
+from allotment.engine.state import State
 from allotment.model.cells import CellType
 from allotment.model.cluster import Node
 from allotment.model.engines import Ability, EngineSetup, EngineType, lacks_of
@@ -145,13 +146,13 @@ class Engines(msgspec.Struct, frozen=True):
                 hint="start MLflow yourself, and name it: url: http://HOST:PORT",
             )
 
-    def backend(self, device_files: DeviceFiles, config: Callable[[], Config]) -> Backend:
+    def backend(self, device_files: DeviceFiles, state: Callable[[], State]) -> Backend:
         """Return what runs tasks: the only engine, or a router to all of them."""
 
         def nodes() -> Sequence[Node]:
-            return config().nodes
+            return state().config.nodes
 
-        made = {setup.name: self._backend(setup, device_files, config) for setup in self.setups}
+        made = {setup.name: self._backend(setup, device_files, state) for setup in self.setups}
         if len(made) == 1:
             return next(iter(made.values()))
         from allotment.backends.router import Router  # noqa: PLC0415
@@ -159,8 +160,11 @@ class Engines(msgspec.Struct, frozen=True):
         return Router(made, nodes)
 
     def _backend(
-        self, setup: EngineSetup, device_files: DeviceFiles, config: Callable[[], Config]
+        self, setup: EngineSetup, device_files: DeviceFiles, state: Callable[[], State]
     ) -> Backend:
+        def config() -> Config:
+            return state().config
+
         mine = NodesOf(setup.name, config)
 
         match setup.type:
@@ -191,13 +195,9 @@ class Engines(msgspec.Struct, frozen=True):
 
                 folder = self._folder_of(setup)
                 return KubernetesBackend(
-                    folder,
-                    setup,
-                    mine,
-                    kubernetes.read_hived,
-                    lambda: config().topology,
-                    self.folder,
-                )
+                    folder, setup, mine, kubernetes.read_hived, kept=self.folder,
+                    topology=lambda: config().topology, health=lambda: state().health,
+                )  # fmt: skip
             case EngineType.LOCAL:
                 from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 

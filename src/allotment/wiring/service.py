@@ -137,7 +137,7 @@ def build(options: Options, lock: FolderLock) -> Opened:
     try:
         service = Service(
             store=store,
-            backend=engines.backend(device_files, lambda: service.state.config),
+            backend=engines.backend(device_files, lambda: service.state),
             clock=SteadyClock(options.folder),
             policies=policies(),
             state_dir=str(options.folder),

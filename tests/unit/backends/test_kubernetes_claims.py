@@ -375,7 +375,7 @@ def test_a_gang_that_waits_holds_its_devices_and_lets_go_of_them(world: World) -
 
 def test_what_a_claim_of_a_task_that_ended_holds_is_given_on(world: World) -> None:
     async def story(world: World, backend: KubernetesBackend) -> None:
-        stale = {SERVICE: backend._cluster._service, LAUNCH: "old"}
+        stale = {SERVICE: backend._cluster.service, LAUNCH: "old"}
         world.api.devices.give("ns/stale", GPU.format(1), **stale)
         await until(lambda: list(backend._cluster.inventory.held_by(GPU.format(1))))
         assert await backend.launch(a_gang(1)) == {}

@@ -24,6 +24,7 @@ from allotment.backends.kubernetes.enter import enter_argv
 from allotment.backends.kubernetes.fence import Fence
 from allotment.backends.kubernetes.foreign import ReadHived, Rules
 from allotment.backends.kubernetes.foreign_pods import ForeignPods
+from allotment.backends.kubernetes.health_marks import Health, HealthMarks
 from allotment.backends.kubernetes.hearing import Hearing
 from allotment.backends.kubernetes.kubeconfig import access_of, found_file
 from allotment.backends.kubernetes.launch import Launching
@@ -90,12 +91,14 @@ class KubernetesBackend:
         read_hived: ReadHived | None = None,
         topology: Callable[[], Topology] = Topology,
         kept: Path | None = None,
+        health: Health = dict,
     ) -> None:
         """`kept` is the service's folder, of which `shared` shows pods some."""
         kept = kept or state_dir
         self.abilities = abilities_on(setup, kept)
         self.default_image = setup.image
         self._setup, self._nodes, self._topology = setup, nodes, topology
+        self._health = health
         self._kubeconfig = found_file(setup.kubeconfig)
         self._records = Records(state_dir / "kubernetes")
         self._in_pods = (
@@ -124,6 +127,7 @@ class KubernetesBackend:
             forever(self._look, LOOK_EVERY_S, "tasks on Kubernetes"),
             forever(self._on_news, 0.2, "Kubernetes' nodes"),
             forever(self._fence.beat, LOOK_EVERY_S, "beats for pods"),
+            forever(self._mark_health, LOOK_EVERY_S, "marks of unhealthy hardware"),
             *self._foreign.loops(),
         ]
         self._loops = [first, *(asyncio.create_task(loop) for loop in loops)]
@@ -150,6 +154,7 @@ class KubernetesBackend:
         self._node_news = NodeNews(
             cluster, silent, self._nodes, sink, is_visible, self._topology
         )
+        self._health_marks = HealthMarks(client, prefix, self._nodes, self._health, monotonic)
         self._beats = beats = BeatsIn(client, f"{prefix}-beat")
         self._fence = fence = Fence(beats, tasks, silent, setup.fence_after_ms)
         self._ends = ends = Ends(client, records, tasks, sink)
@@ -198,6 +203,10 @@ class KubernetesBackend:
             except EngineAway:  # which is told already
                 return
         await self._looking.look()
+
+    async def _mark_health(self) -> None:
+        if self._cluster.nodes_known and not self._contact.trouble:
+            await self._health_marks.look(self._cluster.nodes)
 
     # ── tasks ───────────────────────────────────────────────────────────────────────────
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from copy import copy
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,6 +28,7 @@ BUSY = frozenset({429, 500, 502, 503, 504})
 UNREADABLE, UNKNOWN, FORBIDDEN, CROWDED = 400, 401, 403, 429
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 GONE = 410
 LOG_SILENCE_S = None
@@ -382,6 +383,16 @@ class Client:
             "metadata": {"annotations": {NOTE: note}},
         }
         await self.ask("PATCH", _path("/api/v1/nodes", node), document, MERGE)
+
+    async def patch_node(self, name: str, patch: Sequence[Any]) -> bool:
+        """Change a node by a JSON patch; return whether it still was as the patch wants it."""
+        try:
+            await self.ask("PATCH", _path("/api/v1/nodes", name), patch, JSON_PATCH)
+        except Denied as error:
+            if error.status not in (404, 409, 422):
+                raise
+            return False
+        return True
 
     async def node(self, name: str) -> KubeNode | None:
         """Return one node."""

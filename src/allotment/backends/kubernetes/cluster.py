@@ -64,7 +64,7 @@ class Cluster:
         on_foreign: Callable[[Pod, bool], bool] = lambda pod, is_gone: False,
         on_list: Callable[[set[str]], None] = lambda there: None,
     ) -> None:
-        self._service, self._namespace = service, client.namespace
+        self.service, self._namespace = service, client.namespace
         self.own_labels: Sequence[str] = ()
         """Labels of nodes that are kept because the configuration names them."""
         self.is_own: Callable[[str], bool] = self._namespace.__eq__
@@ -174,7 +174,7 @@ class Cluster:
 
     def _is_ours(self, pod: Pod) -> bool:
         labels, namespace = pod.metadata.labels or {}, pod.metadata.namespace
-        return labels.get(SERVICE) == self._service and self.is_own(namespace)
+        return labels.get(SERVICE) == self.service and self.is_own(namespace)
 
     def _all_pods(self, found: Sequence[Pod]) -> None:
         self.sees_all = True
@@ -254,7 +254,7 @@ class Cluster:
 
     def is_own_claim(self, held: Held) -> bool:
         """Whether a claim is of our tasks."""
-        return self.is_own(held.name.partition("/")[0]) and held.service == self._service
+        return self.is_own(held.name.partition("/")[0]) and held.service == self.service
 
     # ── nodes ───────────────────────────────────────────────────────────────────────────
 

@@ -15,6 +15,8 @@ SLICES, CLASSES, CLAIMS = (
     f"{API}/{each}" for each in ("resourceslices", "deviceclasses", "resourceclaims")
 )
 
+RULES = f"/apis/{GROUP}/v1beta2/devicetaintrules"
+
 
 class Something(Object, frozen=True):
     """What is not read: that it is there is all that counts."""

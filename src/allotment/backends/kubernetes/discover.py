@@ -49,6 +49,8 @@ MEMORY = "nvidia.com/gpu.memory"
 """A label: what a device has, in MiB."""
 ARCHS = {"amd64": Arch.X86_64, "arm64": Arch.ARM64}
 CONTROL = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+UNHEALTHY = "allotment.io/unhealthy"
+"""The key of a taint, and of a note why: what is out of use in a service, by its name."""
 OWN_TAINT = "allotment"
 """The key of a taint by which a node is kept for Allotment."""
 MOST_LABEL = 63
@@ -201,11 +203,13 @@ def report_of(
     found: KubeNode | None,
     named: Sequence[NamedDevice] = (),
     contradiction: str = "",
+    service: str = "",
 ) -> NodeReport:
     """Return how a node is: lost with all that runs there, or only closed to new work.
 
     Lost is only one that is not there any more. One that went silent may run what it ran.
-    `contradiction` is how it is not as the cells have it.
+    `contradiction` is how it is not as the cells have it. What `service` itself has marked as
+    unhealthy is not closed for that.
     """
     if found is None:
         reason = "; ".join(
@@ -213,10 +217,12 @@ def report_of(
         )
         return NodeReport(node.id, alive=False, reason=reason)
     unnamed = UNNAMED if named and node.devices and not has_names(node) else ""
-    return NodeReport(node.id, alive=True, closed=_closed(found) or unnamed or contradiction)
+    return NodeReport(
+        node.id, alive=True, closed=_closed(found, service) or unnamed or contradiction
+    )
 
 
-def _closed(found: KubeNode) -> str:
+def _closed(found: KubeNode, service: str = "") -> str:
     ready = found.ready
     if ready.status == "Unknown":
         return f"{SILENT} (Kubernetes: {ready.reason or 'NodeStatusUnknown'})"
@@ -225,6 +231,8 @@ def _closed(found: KubeNode) -> str:
     if found.spec.unschedulable:
         return "cordoned in Kubernetes"
     for taint in found.spec.taints or ():
+        if (taint.key, taint.value) == (UNHEALTHY, service):
+            continue
         if taint.effect in ("NoSchedule", "NoExecute") and not tolerated(taint):
             value = f"={taint.value}" if taint.value else ""
             return f"tainted in Kubernetes: {taint.key}{value}:{taint.effect}"

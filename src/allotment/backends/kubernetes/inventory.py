@@ -368,8 +368,8 @@ async def looked_at(client: Client) -> Inventory:
     if not await client.has_named_devices():
         return found
     try:
-        found.take_classes(await _all(client, CLASSES, DeviceClass))
-        found.take_slices(await _all(client, SLICES, ResourceSlice))
+        found.take_classes(await all_of(client, CLASSES, DeviceClass))
+        found.take_slices(await all_of(client, SLICES, ResourceSlice))
     except EngineAway:
         raise
     except BackendError as error:
@@ -377,7 +377,8 @@ async def looked_at(client: Client) -> Inventory:
     return found
 
 
-async def _all(client: Client, path: str, kind: type[T]) -> list[T]:
+async def all_of(client: Client, path: str, kind: type[T]) -> list[T]:
+    """Return all objects of a list. Raises Denied, EngineAway."""
     found: list[T] = []
     token = ""
     while True:

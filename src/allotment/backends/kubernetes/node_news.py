@@ -109,7 +109,7 @@ class NodeNews:
             self._cluster.inventory.on(node.name),
             self._contradict.get(node.name, ""),
         )
-        told = report_of(node, found, named, amiss)
+        told = report_of(node, found, named, amiss, self._cluster.service)
         if self._told.get((node.id, node.name)) != told:
             self._told[node.id, node.name] = told
             self._sink(told)

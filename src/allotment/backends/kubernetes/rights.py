@@ -53,6 +53,7 @@ RIGHTS = (
     Right("get", "pods/exec", False, "`allot exec`, and signals other than TERM", False),
 )
 
+_MARKED = "devices that are out of use here are marked by their nodes"
 _SEEN = "devices with names (DRA) are not seen"
 _GIVEN = "devices with names (DRA) are not given to tasks"
 
@@ -70,6 +71,10 @@ NAMED = (
             ("delete", "resourceclaims"),
             ("patch", "resourceclaims/status"),
         )
+    ),
+    *(
+        Right(verb, "devicetaintrules", True, _MARKED, is_needed=False, group=GROUP)
+        for verb in ("list", "create", "delete")
     ),
     # The API server looks for it in the whole cluster, whichever namespace a claim is in. It
     # gives nothing where one may not write `resourceclaims/status` as well.
