@@ -91,6 +91,8 @@ def assembled(
         nodes, topology, shape.limits.preempt_rules, there=there, in_cells=there and not errors
     )
     read = _tenants(shape.tenants, ground)
+    if read.found:  # What labels leave out of cells may be why guarantees do not fit.
+        found += [each for each in doubtful if each[0][-1:] == ("label",)]
     found += read.found
     dated = ReadChanges()
     if not found:

@@ -46,6 +46,14 @@ def test_what_makes_no_whole_cell_is_a_warning_and_not_an_error() -> None:
     )
 
 
+def test_guarantees_that_do_not_fit_are_told_with_what_labels_leave_out() -> None:
+    with pytest.raises(BadInput) as caught:
+        read(HOST, RACK, nodes="\n".join(NODES.split("\n")[1:4]) + "\n")
+    said = [str(each) for each in caught.value.problems]
+    assert any("rack r1 has 1 node (n2), not 2" in each for each in said)
+    assert any("1 too many (lab 2)" in each for each in said)
+
+
 @pytest.mark.parametrize(
     ("types", "more", "said"),
     [
