@@ -1,5 +1,6 @@
 """Pods that are told their devices, on real kubelets that count none: what containers see."""
 
+import contextlib
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -7,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ruamel.yaml import YAML
 
 from tests.integration.kubernetes.test_foreign_pods import TENANTS, a_pod
+from tests.integration.kubernetes.test_operators import GONE, apply_surely
+from tests.support import operators
 from tests.support.cluster import until
-from tests.support.kubernetes import IMAGE, MARKS, NAMED, WHY, Kubernetes
+from tests.support.kubernetes import IMAGE, IS_NEWER, MARKS, NAMED, WHY, Kubernetes
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
 
@@ -169,3 +173,38 @@ def test_a_framework_runs_without_its_controller(cluster: Told) -> None:
     lines = {line.rpartition("| ")[2] for line in cluster.output(job).splitlines()}
     # The watcher may still be at work when all workers have succeeded.
     assert sorted(lines - {"watch 0 of hives sees devices"}) == WORKERS
+
+
+@pytest.mark.may_skip(f"{operators.WHY}; {GONE}")
+@pytest.mark.skipif(IS_NEWER, reason=GONE)
+def test_the_pods_that_its_controller_makes_of_a_framework_say_the_same(
+    cluster: Told, folder: Path
+) -> None:
+    operators.skip_without("frameworkcontroller")
+    kubernetes = cluster.kubernetes
+    (folder / "frameworkcontroller.yaml").write_text("{}\n")
+    text = framework().replace('devices}"', 'devices}"; sleep 1000')
+    (document,) = YAML(typ="safe").load_all(text)  # pyright: ignore[reportUnknownMemberType]
+    document["metadata"]["namespace"] = HERE
+    for role in document["spec"]["taskRoles"]:
+        # Refused here, where no PriorityClass says it.
+        role["task"]["pod"]["spec"].pop("priority", None)
+        more = {"hostNetwork": True, "terminationGracePeriodSeconds": 1}
+        role["task"]["pod"]["spec"] |= more
+    env = {"KUBECONFIG": str(kubernetes.admin)}
+    names = [f"hives-worker-{index}" for index in range(3)]
+
+    def said() -> list[str]:
+        with contextlib.suppress(RuntimeError):
+            return [kubernetes.kubectl("logs", pod, "-n", HERE).strip() for pod in names]
+        return []
+
+    try:
+        with operators.running(folder, "frameworkcontroller", (), env):
+            apply_surely(kubernetes, document)
+            until(lambda: said() == WORKERS, "its pods to say what they see")
+            jobs = {row["name"] for row in cluster.jobs()}
+            assert {f"{HERE}/{name}" for name in names} <= jobs
+    finally:
+        definition = "frameworks.frameworkcontroller.microsoft.com"
+        kubernetes.kubectl("delete", "crd", definition, "--wait=false", "--ignore-not-found")
