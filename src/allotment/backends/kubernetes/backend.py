@@ -83,12 +83,13 @@ class KubernetesBackend:
     abilities = frozenset({Ability.ENTERS, Ability.IMAGES})
     """A pod that is paused would keep its devices, and which it gets its kubelet decides."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one a setting
         self,
         state_dir: Path,
         setup: EngineSetup,
         nodes: Callable[[], Sequence[Node]],
         read_hived: ReadHived | None = None,
+        *,
         topology: Callable[[], Topology] = Topology,
         kept: Path | None = None,
         health: Health = dict,
