@@ -45,14 +45,14 @@ class Mark(msgspec.Struct, frozen=True):
     why: str
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class Marks(msgspec.Struct, frozen=True):
     """The marks that health asks for: of nodes by name, and of devices by their ids."""
 
     nodes: Mapping[str, Mark]
     devices: frozenset[str]
 
 
-def wanted(nodes: Sequence[Node], out: Mapping[Part, Condition], *, has_rules: bool) -> Wanted:
+def wanted(nodes: Sequence[Node], out: Mapping[Part, Condition], *, has_rules: bool) -> Marks:
     """Return the marks that hardware out of use is to have."""
     by_node: dict[NodeId, list[Condition]] = {}
     for (node, _), condition in sorted(out.items()):
@@ -69,7 +69,7 @@ def wanted(nodes: Sequence[Node], out: Mapping[Part, Condition], *, has_rules: b
         if whole or parts:
             effect = "NoSchedule" if whole else "PreferNoSchedule"
             marks[node.name] = Mark(effect, ", ".join(map(_words, (*whole, *parts))))
-    return Wanted(marks, frozenset(devices))
+    return Marks(marks, frozenset(devices))
 
 
 def _words(condition: Condition) -> str:
