@@ -178,7 +178,8 @@ def handlers(count: Count) -> dict[type[Exception], Handler]:
         return Response(status_code=400)  # nobody is there to read it
 
     async def other(connection: HTTPConnection, error: Exception) -> Response:
-        if isinstance(error, Gone):  # as the answer of `gone` was sent
+        # As an answer was sent. One that had begun may no more be replaced, which is the error.
+        if isinstance(error, Gone) or isinstance(error.__cause__, Gone):
             return await gone(connection, error)
         return send(unexpected(error))
 
