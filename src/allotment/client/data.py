@@ -127,7 +127,8 @@ class _Putting:
             return self._close(states, known)
         finally:
             began = time.time_ns()
-            settled = {name: each for name, each in known.items() if each.is_settled(began)}
+            came = known.copy()  # After an interrupt a lane may still add what it just brought.
+            settled = {name: each for name, each in came.items() if each.is_settled(began)}
             if settled != self._known:
                 remember(self._memory, settled)
             self._known = settled
@@ -203,27 +204,31 @@ class _Putting:
         """
         left = deque(batches(files, MOST_HANDED))
         refused: list[Exception] = []
-        transport = self._transport.patient(HANDED_S)
 
         def work() -> None:
-            while left and not refused:
-                with contextlib.suppress(IndexError):
-                    batch = left.popleft()
-                    try:
-                        found.update(self._handed(transport, batch))
-                        told.done(batch)
-                    except Exception as error:  # told below
-                        left.append(batch)
-                        refused.append(error)
+            with contextlib.closing(self._transport.patient(HANDED_S)) as transport:
+                while left and not refused:
+                    with contextlib.suppress(IndexError):
+                        batch = left.popleft()
+                        try:
+                            found.update(self._handed(transport, batch))
+                            told.done(batch)
+                        except Exception as error:  # told below
+                            left.append(batch)
+                            refused.append(error)
 
-        others = [threading.Thread(target=work) for _ in range(min(LANES, len(left)) - 1)]
+        lanes = min(LANES, len(left))
+        others = [threading.Thread(target=work, daemon=True) for _ in range(lanes - 1)]
         for thread in others:
             thread.start()
-        told.now()
-        work()
-        for thread in others:
-            thread.join()
-        transport.close()
+        try:
+            told.now()
+            work()
+            for thread in others:
+                thread.join()
+        except BaseException:
+            left.clear()  # Interrupted: the others begin nothing more, and are not waited for.
+            raise
         for error in refused:
             if not isinstance(error, Refused) or error.code != "not_supported":
                 raise error

@@ -89,3 +89,25 @@ def test_what_is_cut_is_told_and_a_repeat_sends_the_rest(
     assert whole() == SIZES
     assert sent // MIB == sum(SIZES - before), "what came whole is not sent again"
     assert len(live.get("/v1/data/vision/words")["versions"]) == (kind == "data")
+
+
+def test_a_put_that_is_interrupted_reads_no_more(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On one machine several lanes have files read; Ctrl-C reaches the first of them only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = a_folder(tmp_path / "folder")
+    before = set(threading.enumerate())
+
+    def interrupted(_: object) -> None:
+        if threading.current_thread() is threading.main_thread():
+            raise KeyboardInterrupt
+
+    with Client(state=str(live.folder)) as client:
+        client.create_dataset("words", tenant="vision")
+        with pytest.raises(KeyboardInterrupt):
+            client.put_data("words", folder, interrupted)
+    lanes = set(threading.enumerate()) - before
+    until(lambda: not any(lane.is_alive() for lane in lanes), "the other lane to end")
+    kept = list((live.folder / "data").rglob("files/*/*"))
+    assert len(kept) < len(SIZES), "what was not begun is not read"
