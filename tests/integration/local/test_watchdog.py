@@ -4,6 +4,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -136,4 +137,43 @@ def test_a_frozen_task_whose_supervisor_is_killed_is_cleared_up(
     os.kill(pid, signal.SIGKILL)
     assert task.ended()["lost"] is True
     until(lambda: not alive(marker), "the whole task to end")
+    until(lambda: groups_of(hasty.state) == [], "its groups to go")
+
+
+@pytest.fixture
+def outer_freezer() -> Iterator[Path]:
+    """A freezer that no task's group is: what stands still there does not even die."""
+    root = Path("/sys/fs/cgroup/freezer")
+    if not os.access(root, os.W_OK):
+        pytest.skip("no freezer of version 1 that we may use")
+    group = root / f"allot-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        yield group
+    finally:
+        (group / "freezer.state").write_text("THAWED")
+        until(lambda: not (group / "cgroup.procs").read_text(), "the group to be empty")
+        group.rmdir()
+
+
+@pytest.mark.parametrize("kind", [OWN])
+def test_a_task_is_not_lost_while_a_process_of_it_does_not_die(
+    hasty: Runner, outer_freezer: Path, kind: str
+) -> None:
+    """A process whose device memory the kernel still gives back is one."""
+    task, marker = a_marked_task(hasty, kind)
+    status = task.phase("running")
+    (outer_freezer / "cgroup.procs").write_text(str(status["pid"]))
+    state = outer_freezer / "freezer.state"
+    state.write_text("FROZEN")
+    until(lambda: state.read_text() == "FROZEN\n", "it to stand still")
+    os.kill(status["supervisor_pid"], signal.SIGKILL)
+    until(lambda: not task.is_held(), "its supervisor to let go")
+    until(task.is_held, "somebody to clear up")
+    until(lambda: not task.is_held(), "that to be given up")
+    assert task.status()["phase"] == "running"
+    assert alive(marker)
+    state.write_text("THAWED")
+    assert task.ended()["lost"] is True
+    assert not alive(marker)
     until(lambda: groups_of(hasty.state) == [], "its groups to go")

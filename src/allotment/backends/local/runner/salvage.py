@@ -22,7 +22,11 @@ from allotment.rights import removing
 
 
 def salvage(key: str, host: Host, cause: str = "") -> None:
-    """Clear up one task, if nobody holds its claim. Its final status says `lost`, and why."""
+    """Clear up one task, if nobody holds its claim. Its final status says `lost`, and why.
+
+    There is none while a process is left that does not end: it has the task's devices. The
+    watchdog has it tried again.
+    """
     live = layout.live_file(key)
     try:
         held = claim.hold(live)
@@ -36,7 +40,8 @@ def salvage(key: str, host: Host, cause: str = "") -> None:
         return
     status = _last_status(key, host)
     if status["phase"] != "ended":
-        _end(status, host)
+        if not _end(status, host):
+            return
         status["platform_error"] = cause
         _remove(f"{folder}/{layout.ENVIRON}")
         record.write_final(status, held)
@@ -55,8 +60,11 @@ def _last_status(key: str, host: Host) -> Status:
     return record.new_status(request, host.boot_id)
 
 
-def _end(status: Status, host: Host) -> None:
-    """Kill what the supervisor left behind, and remove what it had made."""
+def _end(status: Status, host: Host) -> bool:
+    """Kill what the supervisor left behind, and remove what it had made. False where one lives.
+
+    The memory of a device may take the kernel longer than we wait.
+    """
     if status["boot_id"] == host.boot_id:
         # With any device: then the groups named for the task include one for devices.
         group = host.hierarchy.group(status["key"], ["any"])
@@ -64,6 +72,8 @@ def _end(status: Status, host: Host) -> None:
         if status["pid"] and procfs.start_time(status["pid"]) == status["start_time"]:
             tree.kill_below(status["pid"])
             tree.send(status["pid"], signal.SIGKILL)
+        if any(procfs.start_time(pid) for pid in group.pids()):
+            return False
         group.remove()
     removing.remove(host.scratch, status["key"])
     removing.remove(host.scratch, image_root.beside(status["key"]))
@@ -72,6 +82,7 @@ def _end(status: Status, host: Host) -> None:
     status["frozen"] = False
     status["cause"] = "its supervisor was killed, or the machine went down"
     status["ended_ms"] = record.now_ms()
+    return True
 
 
 def _remove(path: str) -> None:
