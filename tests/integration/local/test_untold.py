@@ -8,11 +8,13 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from allotment.backends.local import backend as backend_of
 from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.launcher_client import LauncherClient
 from allotment.backends.local.runner import layout, procfs
 from allotment.backends.local.runner.claim import is_held
 from allotment.backends.status import RunnerStatus
@@ -132,6 +134,36 @@ def test_a_loss_that_nobody_is_left_to_tell_is_seen(monkeypatch: pytest.MonkeyPa
             assert report.exit.lost
 
     asyncio.run(go())
+
+
+def test_why_no_launcher_starts_is_logged_once_and_a_loss_is_seen_with_the_next(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    look_often(monkeypatch, 2)
+    tries = 0
+    hello = LauncherClient.hello
+
+    async def counted(self: LauncherClient) -> dict[str, Any]:
+        nonlocal tries
+        tries += 1
+        return await hello(self)
+
+    async def go() -> None:
+        async with tasks_here(1) as tasks:
+            (lost,) = tasks.keys
+            monkeypatch.setattr(LauncherClient, "hello", counted)
+            lock = tasks.state / layout.LOCK
+            lock.unlink()
+            lock.mkdir()
+            for pid in (*launchers(tasks.state), tasks.status_of(lost).supervisor_pid):
+                os.kill(pid, signal.SIGKILL)
+            await tasks.until(lambda: tries > 2)
+            assert not tasks.seen(Seen.ENDED), "nobody has cleared up"
+            lock.rmdir()
+            await tasks.until(lambda: tasks.seen(Seen.ENDED) == {lost})
+
+    asyncio.run(go())
+    assert capfd.readouterr().out.count("there is no launcher") == 1
 
 
 @pytest.mark.needs_root

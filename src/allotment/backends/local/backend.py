@@ -116,6 +116,8 @@ class LocalBackend:
         self._state_dir = state_dir
         self._device_files = device_files or {}
         self._launcher = LauncherClient(state_dir)
+        self._no_launcher = ""
+        """Why none could be started, at the last try."""
         self._sink: Callable[[Report], None] = lambda report: None
         self._live: set[TaskKey] = set()
         self._told: dict[TaskKey, tuple[object, ...]] = {}
@@ -481,12 +483,22 @@ class LocalBackend:
     async def _look_over(self) -> None:
         self._part = (self._part + 1) % PARTS
         if self._live and self._launcher.is_gone:
-            with contextlib.suppress(BackendError):
-                await self._launcher.hello()  # A new one clears up after the one before.
+            await self._start_launcher()
         running = {entry.name for entry in os.scandir(self._state_dir / layout.LIVE)}
         for key in list(self._live):
             if (key.job + key.index) % PARTS == self._part or task_name(key) not in running:
                 self._look_at(key)
+
+    async def _start_launcher(self) -> None:
+        """Have a new launcher clear up after the one before: until then no task is lost."""
+        why = ""
+        try:
+            await self._launcher.hello()
+        except BackendError as error:
+            why = str(error)
+        if why and why != self._no_launcher:
+            log.error("tasks that are lost are not seen: there is no launcher", why=why)
+        self._no_launcher = why
 
     async def _watch(self, devices: DeviceWatch) -> None:
         for report in await asyncio.to_thread(devices.look):
