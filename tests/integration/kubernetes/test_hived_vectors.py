@@ -77,7 +77,7 @@ STARTS = "what was reserved starts once its victims are gone: HiveD waits to be 
 KNOWN = {
     ("ed_07_filter_bind_over_reserved_cells", 9): STARTS,
     ("ed_08_preempting_phase_over_reserved_cells", 9): STARTS,
-    ("ut_04_stateful_preemption", 12): STARTS,
+    ("ut_04_stateful_preemption", 10): STARTS,
     (
         "ft_11_reconfig_delete_node",
         12,
