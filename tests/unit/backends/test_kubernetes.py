@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -76,6 +77,25 @@ def a_pod(**status: object) -> Pod:
         {"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": "n1"}, "status": status},
         Pod,
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "label"),
+    [
+        ("a b", "a-b"),
+        ("josé@lab", "jos--lab"),
+        ("名前", ""),
+        ("x" * 200, "x" * 63),
+        ("y" * 62 + "-z", "y" * 62),
+        ("-.a.-", "a"),
+    ],
+)
+def test_any_word_is_a_label_that_kubernetes_takes(word: str, label: str) -> None:
+    gang = replace(GANG, labels=(("user", word),))
+    pod = pod_of(gang, replace(TASK, name=f"{word}.0"), NAMES, PLACE)
+    assert pod["metadata"]["labels"]["allotment.io/user"] == label
+    for value in pod["metadata"]["labels"].values():
+        assert re.fullmatch(r"(([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?[A-Za-z0-9])?", value)
 
 
 def ended(code: int, reason: str = "Error", message: str = "", **more: object) -> Pod:

@@ -1,6 +1,7 @@
 """A task → the pod that runs it, and what goes with it. Pure."""
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
@@ -333,6 +334,5 @@ def _escaped(word: str) -> str:
 
 
 def _label(text: str) -> str:
-    return "".join(each if each.isalnum() or each in "-_." else "-" for each in text)[
-        :63
-    ].strip("-_.")
+    """Return a word as the value of a label may be: of ASCII alone, and at most 63 long."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-_.")
