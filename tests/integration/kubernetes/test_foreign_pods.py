@@ -230,6 +230,25 @@ def test_a_job_of_the_batch_api_is_a_gang_where_it_says_so(cluster: Foreign) -> 
     assert (row["tasks"], row["queue"]) == (2, "urgent")
 
 
+def test_pods_of_a_plain_job_are_placed_one_by_one(cluster: Foreign) -> None:
+    """An indexed one where the cluster knows them: it says nothing of a gang."""
+    made = a_job("plain", 'test "${JOB_COMPLETION_INDEX-0}" -lt 3', 4)
+    made["spec"] |= {"parallelism": 3, "completions": 3}
+    if IS_NEWER:
+        made["spec"]["completionMode"] = "Indexed"
+    cluster.kubernetes.apply(made)
+    until(
+        lambda: (
+            cluster.kubernetes.get("job", "plain", "-n", HERE)["status"].get("succeeded") == 3
+        ),
+        "the Job to be complete",
+    )
+    rows = [row for row in cluster.jobs() if row["name"].startswith(f"{HERE}/plain-")]
+    assert [row["tasks"] for row in rows] == [1, 1, 1]
+    ids = {row["id"] for row in rows}
+    until(lambda: {cluster.state_of(job) for job in ids} == {"succeeded"}, "their jobs to end")
+
+
 def a_kind(group: str, version: str, kind: str) -> Tree:
     """Return the definition of a kind of objects in which anything may stand."""
     name = kind.lower()
