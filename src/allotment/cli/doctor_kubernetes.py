@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from allotment.backends.kubernetes.versions import NEWEST, Version, why_too_old
 from allotment.cli.doctor_finding import Finding, Level
 from allotment.cli.words import count
 from allotment.model.cells import CellType
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from allotment.backends.kubernetes.rights import Right
 
 CONFIG = "config.yaml"
-OLDEST, NEWEST = (1, 20), (1, 37)
 """The first that is known to work, and the last whose changes were looked at."""
 MOST_NAMED = 5
 MOST_MODES = 20
@@ -190,11 +190,11 @@ def away_advice(trouble: str) -> str:
     return "Try `kubectl get nodes` with the same kubeconfig. Running tasks continue."
 
 
-def version_finding(version: tuple[int, int], server: str) -> Finding:
+def version_finding(version: Version, server: str) -> Finding:
     """Return a finding on the version of the API server."""
     text = f"version {version[0]}.{version[1]}, {server}"
-    if version < OLDEST:
-        return Finding("kubernetes", Level.BAD, text, "1.20 or newer is needed.")
+    if why := why_too_old(version):
+        return Finding("kubernetes", Level.BAD, text, f"{why}.")
     if version > NEWEST:
         advice = f"Newer than what was tested ({NEWEST[0]}.{NEWEST[1]}): try it first."
         return Finding("kubernetes", Level.WARN, text, advice)

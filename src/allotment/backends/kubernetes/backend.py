@@ -40,6 +40,7 @@ from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.spaces import Spaces
 from allotment.backends.kubernetes.stopping import Stopping
 from allotment.backends.kubernetes.tasks import Tasks
+from allotment.backends.kubernetes.versions import why_too_old
 from allotment.backends.kubernetes.visible import visible_in
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
@@ -111,6 +112,7 @@ class KubernetesBackend:
         self._resumed: Mapping[TaskKey, Offered] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._news = asyncio.Event()
+        self._is_version_known = False
 
     # ── life ────────────────────────────────────────────────────────────────────────────
 
@@ -120,6 +122,9 @@ class KubernetesBackend:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await asyncio.shield(first)
+        with contextlib.suppress(TimeoutError, EngineAway):
+            async with asyncio.timeout(FIRST_S):
+                await self._ask_version()
         self._node_news.look()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S):
@@ -203,7 +208,24 @@ class KubernetesBackend:
                 await self._client.version()
             except EngineAway:  # which is told already
                 return
+        if self._node_news.too_old or not self._is_version_known:
+            await self._ask_version()
         await self._looking.look()
+
+    async def _ask_version(self) -> None:
+        """Close all nodes while their cluster is too old. Raises EngineAway."""
+        news = self._node_news
+        before = news.too_old
+        try:
+            news.too_old = why_too_old(await self._client.version())
+        except EngineAway:
+            raise
+        except BackendError:  # It may be kept from us: then nothing speaks against it.
+            news.too_old = ""
+        self._is_version_known = True
+        if news.too_old != before:
+            news.tell_closed_again()
+            self._news.set()
 
     async def _mark_health(self) -> None:
         if self._cluster.nodes_known and not self._contact.trouble:

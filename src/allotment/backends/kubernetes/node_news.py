@@ -49,6 +49,8 @@ class NodeNews:
         self._types: tuple[CellType, ...] = ()
         self._contradict: Mapping[str, str] = {}
         """The nodes whose labels contradict the cells, and how."""
+        self.too_old = ""
+        """Why nothing new is to run anywhere: Kubernetes itself is too old."""
         self.found: tuple[Node, ...] = ()
         self._told: dict[At, NodeReport] = {}
         self._told_others: dict[At, Others] = {}
@@ -105,10 +107,8 @@ class NodeNews:
     def _tell_of(self, node: Node) -> None:
         found = self._cluster.nodes.get(node.name)
         self._silent.note(node.name, is_silent=found is not None and is_silent(found))
-        named, amiss = (
-            self._cluster.inventory.on(node.name),
-            self._contradict.get(node.name, ""),
-        )
+        named = self._cluster.inventory.on(node.name)
+        amiss = self.too_old or self._contradict.get(node.name, "")
         told = report_of(node, found, named, amiss, self._cluster.service)
         if self._told.get((node.id, node.name)) != told:
             self._told[node.id, node.name] = told
