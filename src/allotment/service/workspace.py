@@ -4,7 +4,7 @@ The service never opens a file of a job itself. It asks the workspace of the eng
 job's tasks are on, and says whose rights count.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -70,9 +70,10 @@ class Kept(msgspec.Struct, frozen=True):
     """The service's folder."""
     names: tuple[str, ...]
     """Their paths below it, and below the folder of a node."""
-    needed: tuple[str, ...] = ()
-    """Those of all jobs that have not ended: nodes remove none of these."""
-    limit: int = 0
+    needed: Callable[[], Awaitable[tuple[str, ...]]]
+    """Returns those of all jobs that have not ended: nodes remove none of these. To bring some
+    takes so long that other jobs begin meanwhile."""
+    limit: int
     """Bytes that a node may keep of such folders."""
 
 

@@ -1,18 +1,24 @@
 """Environments on nodes with disks of their own: packed, checked, and kept within bounds."""
 
+import asyncio
 import hashlib
 import io
 import os
+import resource
 import tarfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from allotment.backends.pilot.bringing import pack
-from allotment.backends.pilot.file_messages import HasKept, PutKept, UnpackKept
+from allotment.backends.pilot.bringing import Bringing, pack
+from allotment.backends.pilot.file_messages import PIECE, HasKept, KeptOp, PutKept, UnpackKept
 from allotment.backends.pilot.node_kept import YOUNG_S, NodeKept
 from allotment.model.errors import BackendError
+from allotment.service.workspace import Kept
 
 KEYS = [digit * 32 for digit in "abc"]
 NAME = f"environments/made/{KEYS[0]}"
@@ -101,3 +107,97 @@ def test_what_was_asked_for_least_recently_goes_unless_it_is_needed(tmp_path: Pa
     node.do(PutKept(names[2], 0, data))
     node.do(UnpackKept(names[2], hashlib.sha256(data).hexdigest(), (names[0],), 20_000))
     assert [node.do(HasKept(name)) for name in names] == [True, False, True]
+
+
+def test_what_cannot_be_read_is_not_left_out(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        pack(NAME, str(tmp_path), "/node")
+
+
+def test_what_a_full_disk_refuses_takes_no_room(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    node.do(PutKept(NAME, 0, b"x" * 4096))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(BackendError, match="cannot be kept on the node"):
+            node.do(PutKept(NAME, 4096, b"x"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert bytes_in(tmp_path) == 0
+
+
+def test_one_that_is_sent_again_does_not_disturb_what_unpacks(tmp_path: Path) -> None:
+    node = node_in(tmp_path)
+    data = an_archive(*((tarfile.TarInfo(f"f{number}"), b"text") for number in range(3000)))
+    node.do(PutKept(NAME, 0, data))
+    digest = hashlib.sha256(data).hexdigest()
+    failures: list[BaseException] = []
+
+    def unpack() -> None:
+        try:
+            node.do(UnpackKept(NAME, digest, (), MUCH))
+        except BackendError as error:
+            failures.append(error)
+
+    work = threading.Thread(target=unpack)
+    work.start()
+    while work.is_alive() and not any((tmp_path / "environments/new").glob("*/f0")):
+        pass
+    node.do(PutKept(NAME, 0, b"again"))
+    work.join()
+    assert failures == []
+    assert len(list((tmp_path / NAME).iterdir())) == 3000
+    assert bytes_in(tmp_path / "environments/new") == len(b"again")
+
+
+class Straight:
+    """A link without a wire: what it is asked the node does at once."""
+
+    def __init__(self, node: NodeKept) -> None:
+        self._node = node
+        self.puts = 0
+
+    async def call(self, op: KeptOp, *_: object, **_more: object) -> object:
+        self.puts += isinstance(op, PutKept)
+        return self._node.do(op)
+
+
+def bring(ours: Path, link: Straight, is_wanted: Callable[[], bool], *needed: str) -> list[int]:
+    """Bring an environment over a link; return after how many pieces the needed were asked."""
+    asked: list[int] = []
+
+    async def told() -> tuple[str, ...]:
+        asked.append(link.puts)
+        return needed
+
+    kept = Kept(str(ours), (NAME,), told, 1)
+    asyncio.run(Bringing("/node").bring([cast("Any", link)], kept, is_wanted))
+    return asked
+
+
+def test_jobs_that_begin_while_one_is_brought_keep_theirs(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "node"
+    (ours / NAME).mkdir(parents=True)
+    (ours / NAME / "a").write_bytes(b"x" * PIECE)
+    node = node_in(theirs)
+    other = f"environments/made/{KEYS[1]}"
+    sent(node, an_archive((tarfile.TarInfo("a"), b"x")), other)
+    os.utime(theirs / other, (1, 1))
+    assert bring(ours, Straight(node), lambda: True, other) == [2], "they were asked too early"
+    assert (theirs / other).is_dir()
+    assert (theirs / NAME / "a").stat().st_size == PIECE
+
+
+def test_what_is_not_wanted_any_more_takes_no_room(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "node"
+    (ours / NAME).mkdir(parents=True)
+    (ours / NAME / "a").write_bytes(b"x" * PIECE)
+    link = Straight(node_in(theirs))
+    assert bring(ours, link, lambda: link.puts == 0) == []
+    assert link.puts == 2
+    assert bytes_in(theirs) == 0
+
+
+def bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

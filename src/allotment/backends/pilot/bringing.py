@@ -12,6 +12,7 @@ import re
 import tarfile
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final
@@ -83,22 +84,32 @@ class Bringing:
             await link.call(fm.PutKept(name, at, data))
             at += len(data)
         if is_wanted():
-            whole = fm.UnpackKept(name, packed.digest, kept.needed, kept.limit)
+            whole = fm.UnpackKept(name, packed.digest, await kept.needed(), kept.limit)
             await link.call(whole, longer_s=UNPACK_S)
+        else:
+            await link.call(fm.PutKept(name, 0, b""))  # What came takes no room.
 
 
 def pack(name: str, ours: str, theirs: str) -> Packed:
     """Pack a folder below ours, as it is to be below theirs. Raises OSError."""
-    file = TemporaryFile(dir=ours)  # noqa: SIM115 - it is handed on
     top = Path(ours, name)
-    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for folder, names, others in os.walk(top):
-            names.sort()
-            for each in sorted((*names, *others)):
-                _add(archive, Path(folder, each), top, (ours, theirs))
-    size = file.tell()
-    file.seek(0)
-    return Packed(file, size, hashlib.file_digest(file, "sha256").hexdigest())
+    with ExitStack() as unless_whole:
+        file = unless_whole.enter_context(TemporaryFile(dir=ours))
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive:
+            for folder, names, others in os.walk(top, onerror=_raised):
+                names.sort()
+                for each in sorted((*names, *others)):
+                    _add(archive, Path(folder, each), top, (ours, theirs))
+        size = file.tell()
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        unless_whole.pop_all()
+    return Packed(file, size, digest)
+
+
+def _raised(error: OSError) -> None:
+    """Raise what a walk would pass over: then a part would be sent for the whole."""
+    raise error
 
 
 def _add(archive: tarfile.TarFile, path: Path, top: Path, moved: tuple[str, str]) -> None:

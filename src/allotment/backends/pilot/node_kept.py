@@ -49,6 +49,7 @@ class NodeKept:
         self._new = folder / "environments/new"
         self._is_ready = False
         self._turn = threading.Lock()
+        self._clearing = threading.Lock()
 
     def do(self, op: HasKept | PutKept | UnpackKept) -> bool | None:
         """Carry out one order; return what it is answered with. Raises BackendError."""
@@ -82,7 +83,8 @@ class NodeKept:
 
     def _has(self, name: str) -> bool:
         try:
-            os.utime(self._folder / name)
+            with self._turn:
+                os.utime(self._folder / name)
         except FileNotFoundError:
             return False
         return True
@@ -96,6 +98,9 @@ class NodeKept:
             left = memoryview(data)
             while left:
                 left = left[os.pwrite(fd, left, offset + len(data) - len(left)) :]
+        except OSError:
+            os.ftruncate(fd, 0)  # A disk that is full does not stay so for what is of no use.
+            raise
         finally:
             os.close(fd)
 
@@ -103,6 +108,7 @@ class NodeKept:
         part, fresh = self._part(op.name), self._new / os.urandom(8).hex()
         try:
             with part.open("rb") as file:
+                part.unlink()  # Nobody else writes to it then, who sends it once more.
                 if hashlib.file_digest(file, "sha256").hexdigest() != op.digest:
                     raise BackendError("what came of an environment is not what was sent")
                 file.seek(0)
@@ -110,16 +116,15 @@ class NodeKept:
                 with tarfile.open(fileobj=file, mode="r:") as archive:
                     archive.extraction_filter = _checked
                     archive.extractall(fresh, [_checked(entry) for entry in archive])
-            part.unlink()
             fresh.chmod(0o755)
             flush(self._new)
             if not self._has(op.name):
                 fresh.rename(self._folder / op.name)
                 os.utime(self._folder / op.name)
         finally:
-            part.unlink(missing_ok=True)
             remove(None, str(fresh))
-        self._make_room(op.limit, {op.name, *op.needed}, time.time())
+        with self._clearing:
+            self._make_room(op.limit, {op.name, *op.needed}, time.time())
 
     def _make_room(self, limit: int, needed: set[str], now: float) -> None:
         """Remove what was asked for least recently, until the rest is within a limit."""
@@ -132,9 +137,12 @@ class NodeKept:
         for asked_at, path, size in sorted(found):
             if total <= limit:
                 return
-            is_young = asked_at > now - YOUNG_S
-            if not is_young and str(path.relative_to(self._folder)) not in needed:
-                aside = self._new / os.urandom(8).hex()
+            if asked_at > now - YOUNG_S or str(path.relative_to(self._folder)) in needed:
+                continue
+            aside = self._new / os.urandom(8).hex()
+            with self._turn:
+                if path.stat().st_mtime != asked_at:
+                    continue  # A job has just asked for it.
                 path.rename(aside)
-                remove(None, str(aside))
-                total -= size
+            remove(None, str(aside))
+            total -= size

@@ -429,7 +429,10 @@ class Environments:
         """Have a job's environment on nodes that do not see this disk. Raises BackendError."""
         assert job.spec.environment is not None
         names = await asyncio.to_thread(self._folders_of, [job.spec.environment.key])
-        needed = await asyncio.to_thread(self._folders_of, self._needed())
+
+        async def needed() -> tuple[str, ...]:
+            return await asyncio.to_thread(self._folders_of, self._needed())
+
         limit = self._state.config.limits.environment_store
         kept = Kept(str(self._store.root.parent), names, needed, limit)
         await workspace.bring(nodes, job.id, kept, is_wanted)
