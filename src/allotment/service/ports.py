@@ -601,7 +601,7 @@ class LookingInside(Protocol):
 class Mounting(Protocol):
     """An ability of some backends: mount datasets where jobs want them."""
 
-    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
+    async def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
         """Return why some folders cannot be mounted for tasks; '' where they can."""
         ...
 

@@ -261,6 +261,7 @@ def test_nothing_is_mounted_into_a_volume_that_others_see() -> None:
     assert sight.why_not([DataMount("/s/a", "/data/a")]) == ""
     assert "/scratch/a is in /scratch" in sight.why_not([DataMount("/s/a", "/scratch/a")])
     assert "nodes do not see /home/a" in sight.why_not([DataMount("/home/a", "/data/a")])
+    assert "has a colon" in sight.why_not([DataMount("/s/a", "/data/a:b")])
 
 
 def test_what_an_engine_can_do_follows_from_what_its_pods_see() -> None:

@@ -35,6 +35,7 @@ from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.parts import abilities_by, sight_of
 from allotment.backends.kubernetes.pod_folders import PodFolders
 from allotment.backends.kubernetes.record import Launched, Records
+from allotment.backends.kubernetes.registered import Registered
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
 from allotment.backends.kubernetes.site import Site
 from allotment.backends.kubernetes.spaces import Spaces
@@ -103,6 +104,7 @@ class KubernetesBackend:
         self._health = health
         self._kubeconfig = found_file(setup.kubeconfig)
         self._records = Records(state_dir / "kubernetes")
+        self._registered = Registered(kept)
         self._in_pods = (
             None if setup.volumes else PodFolders(str(state_dir), str(kept.absolute()))
         )
@@ -154,8 +156,9 @@ class KubernetesBackend:
         cluster.is_own, cluster.own_labels = spaces.is_own, setup.labels
         is_visible = visible_in(setup.visible)
         site = Site(
-            setup, prefix, client, self._contact, cluster, self._nodes, spaces, is_visible
-        )
+            setup, prefix, client, self._contact, cluster, self._nodes, spaces,
+            self._registered, is_visible,
+        )  # fmt: skip
         self._silent = silent = SilentNodes(cluster, self._contact, setup.force_after_ms)
         self._node_news = NodeNews(
             cluster, silent, self._nodes, sink, is_visible, self._topology
@@ -299,9 +302,9 @@ class KubernetesBackend:
         service may see some."""
         return self._in_pods
 
-    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
+    async def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
         """Return why pods cannot be shown some datasets; '' where they can."""
-        why = sight_of(self._setup).why_not(mounts)
+        why = sight_of(self._setup).why_not(mounts) or await self._registered.why_not(mounts)
         return f"No pod can be shown the data: {why}." if why else ""
 
     async def forget(self, job: JobId) -> None:

@@ -76,6 +76,7 @@ class Launching:
         self._client, self._cluster = site.client, site.cluster
         self._tasks, self._beats = tasks, beats
         self._hearing, self._bindings, self._sink = hearing, bindings, sink
+        self._registered = site.registered
         self._claiming = Claiming(site, tasks)
         self._is_visible, self._nodes = site.is_visible, NodesByName(site.nodes)
 
@@ -132,6 +133,8 @@ class Launching:
                 await self._tasks.keep_new(key, refused)
                 self._sink(end_report(key, refused))
                 return None
+            if why := await self._registered.why_not(gang.data):
+                raise BackendError(f"its pod cannot be shown its data: {why}")
             await self._tasks.keep_new(key, record)
         elif secret and not record.secret and not record.is_bound:
             # Begun before there was anything to hide, or by an older version, which named its

@@ -46,6 +46,8 @@ class Sight(msgspec.Struct, frozen=True):
         for mount in mounts:
             if not self.claim_of(mount.source)[0]:
                 return f"nodes do not see {mount.source}, as far as `shared` of the engine says"
+            if ":" in mount.at:
+                return f"{mount.at} has a colon, which Kubernetes takes in no path of a mount"
             if place := above(mount.at, self.volumes):
                 return f"{mount.at} is in {place}, which all pods share: name a path elsewhere"
         return ""

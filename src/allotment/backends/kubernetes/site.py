@@ -6,6 +6,7 @@ from typing import NamedTuple
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.registered import Registered
 from allotment.backends.kubernetes.spaces import Spaces
 from allotment.backends.kubernetes.visible import IsVisible, nowhere
 from allotment.model.cluster import Node
@@ -24,5 +25,6 @@ class Site(NamedTuple):
     nodes: Callable[[], Sequence[Node]]
     """Those in force."""
     spaces: Spaces
+    registered: Registered
     is_visible: IsVisible = nowhere
     """Of which nodes pods are told their devices, where these have no names."""

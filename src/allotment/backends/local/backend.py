@@ -440,7 +440,7 @@ class LocalBackend:
 
     # ── datasets ────────────────────────────────────────────────────────────────────────
 
-    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:  # noqa: ARG002 - all alike
+    async def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:  # noqa: ARG002 - all alike
         if self.isolation.get("namespaces") in ("own", "bwrap"):
             return ""
         return (

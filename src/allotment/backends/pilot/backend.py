@@ -728,7 +728,7 @@ class PilotBackend:
 
     # ── datasets ────────────────────────────────────────────────────────────────────────
 
-    def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:  # noqa: ARG002 - all alike
+    async def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:  # noqa: ARG002 - all alike
         """Return why nodes do not see the service's datasets; '' where they may.
 
         A node that does not all the same says so when a task is to begin there.

@@ -93,7 +93,9 @@ class DataUses:
         used = tuple([await self._settled(use, spec.tenant, owner) for use in spec.data])
         able = self._able(spec.engine)
         mounts = [self._found(use) for use in used]
-        trouble = [each.why_no_mounts(mounts) for each in able if isinstance(each, Mounting)]
+        trouble = [
+            await each.why_no_mounts(mounts) for each in able if isinstance(each, Mounting)
+        ]
         if able and all(trouble) and trouble:
             raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
         is_contained = bool(able) and all(isinstance(each, Contained) for each in able)
