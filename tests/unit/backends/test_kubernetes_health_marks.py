@@ -1,16 +1,33 @@
 """Which marks hardware that is out of use has in Kubernetes, and how they are written."""
 
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
 from msgspec.structs import replace
 
+from allotment.backends.contact import Contact
+from allotment.backends.kubernetes import client as client_of
+from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import UNHEALTHY, report_of
-from allotment.backends.kubernetes.health_marks import Mark, name_of, patch_of, rule_of, wanted
+from allotment.backends.kubernetes.health_marks import (
+    HealthMarks,
+    Mark,
+    name_of,
+    patch_of,
+    rule_of,
+    wanted,
+)
+from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import Condition as Heard
 from allotment.backends.kubernetes.objects import KubeNode, Meta, NodeSpec, Taint
 from allotment.model.cluster import Device
 from allotment.model.health import Condition, HardwareHealth, Part, Source
 from allotment.model.ids import DeviceIndex, NodeId
 from allotment.model.quantity import Instant
-from tests.support.kube_world import a_node
+from tests.support.kube_api import KubeApi
+from tests.support.kube_world import a_kubeconfig, a_node
 
 PLAIN = a_node("n1", 0)
 NAMED = replace(
@@ -73,6 +90,8 @@ def test_a_mark_changes_nothing_else_of_a_node() -> None:
     gone = patch_of(kube(THEIRS, mine, **{UNHEALTHY: "x"}), "me", None)
     note = {"op": "remove", "path": "/metadata/annotations/allotment.io~1unhealthy"}
     assert gone == [test, {"op": "remove", "path": "/spec/taints/1"}, note]
+    # Somebody took the taint off, and left the note.
+    assert patch_of(kube(THEIRS, **{UNHEALTHY: "x"}), "me", None) == [test, note]
 
 
 def test_what_others_set_or_took_off_stays_so() -> None:
@@ -85,6 +104,31 @@ def test_only_a_mark_of_another_service_closes_a_node() -> None:
     found = kube(Taint(UNHEALTHY, "me", "NoSchedule"))
     assert "tainted" in report_of(PLAIN, _ready(found), service="you").closed
     assert not report_of(PLAIN, _ready(found), service="me").closed
+
+
+def test_a_mark_is_written_once_there_is_room_for_it_and_again_on_a_node_that_came_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, node = KubeApi(), "/api/v1/nodes/n1"
+    monkeypatch.setattr(client_of, "Http", api.opened)
+    client = Client(access_of(str(a_kubeconfig(tmp_path))), "ns", Contact("it", "pods"))
+    marks = HealthMarks(client, "me", lambda: [PLAIN], lambda: out((0, 1)), lambda: 1.0)
+
+    def is_marked(*there: KubeNode) -> bool:
+        """Look at the nodes that are there; return whether one was marked."""
+        api.patched.clear()
+        if there:
+            api.objects[node] = msgspec.to_builtins(there[0])
+        asyncio.run(marks.look({each.metadata.name: each for each in there}))
+        return node in api.patched
+
+    taken, mine = kube(Taint(UNHEALTHY, "you", "NoSchedule")), kube(Taint(UNHEALTHY, "me"))
+    assert not is_marked(taken)
+    assert is_marked(kube())
+    assert not is_marked(mine)
+    assert not is_marked(kube())  # Somebody took it off.
+    assert not is_marked()
+    assert is_marked(kube())
 
 
 def _ready(found: KubeNode) -> KubeNode:

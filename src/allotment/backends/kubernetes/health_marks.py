@@ -85,22 +85,20 @@ def patch_of(found: KubeNode, service: str, mark: Mark | None) -> list[object]:
     at = next((at for at, taint in enumerate(taints) if taint.key == UNHEALTHY), None)
     if at is not None and taints[at].value != service:
         return []
-    if mark is None and at is None:
-        return []
     taint = mark and {"key": UNHEALTHY, "value": service, "effect": mark.effect}
-    version = found.metadata.resource_version
-    patch: list[object] = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-    ]
-    if mark is None:
+    patch: list[object] = []
+    if at is not None and mark is None:
         patch.append({"op": "remove", "path": f"/spec/taints/{at}"})
     elif at is not None:
         patch.append({"op": "replace", "path": f"/spec/taints/{at}", "value": taint})
-    elif taints:
+    elif mark is not None and taints:
         patch.append({"op": "add", "path": "/spec/taints/-", "value": taint})
-    else:
+    elif mark is not None:
         patch.append({"op": "add", "path": "/spec/taints", "value": [taint]})
-    return [*patch, *_note(found, mark)]
+    patch += _note(found, mark)
+    version = found.metadata.resource_version
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    return [test, *patch] if patch else []
 
 
 def _note(found: KubeNode, mark: Mark | None) -> list[object]:
@@ -164,7 +162,7 @@ class HealthMarks:
                     name: mark for name, node in there.items() if (mark := self._on(node))
                 }
             want = wanted(self._nodes(), self._health(), has_rules=self._rules is not None)
-            await self._mark_nodes(self._marks, want.nodes)
+            await self._mark_nodes(self._marks, want.nodes, there)
             if self._rules is not None:
                 await self._mark_devices(self._rules, want.devices)
         except EngineAway:
@@ -181,9 +179,20 @@ class HealthMarks:
                 return Mark(taint.effect, (node.metadata.annotations or {}).get(UNHEALTHY, ""))
         return None
 
-    async def _mark_nodes(self, told: dict[str, Mark], want: Mapping[str, Mark]) -> None:
+    def _is_taken(self, node: KubeNode) -> bool:
+        """Whether another service has its mark there: ours is written once that is gone."""
+        taints = node.spec.taints or ()
+        return any(each.key == UNHEALTHY and each.value != self._service for each in taints)
+
+    async def _mark_nodes(
+        self, told: dict[str, Mark], want: Mapping[str, Mark], there: Mapping[str, KubeNode]
+    ) -> None:
+        for name in told.keys() - there.keys():
+            del told[name]  # It left, and its mark with it.
         changed = [
-            name for name in told.keys() | want.keys() if told.get(name) != want.get(name)
+            name
+            for name, node in there.items()
+            if told.get(name) != want.get(name) and not self._is_taken(node)
         ]
         for name in sorted(changed)[:MOST_CHANGES]:
             mark, found = want.get(name), await self._client.node(name)
@@ -192,7 +201,7 @@ class HealthMarks:
                 continue  # somebody else changed it meanwhile: again at the next look
             if mark is None:
                 told.pop(name, None)
-            else:
+            elif patch:
                 told[name] = mark
 
     async def _mark_devices(self, told: set[str], want: frozenset[str]) -> None:
