@@ -196,10 +196,9 @@ class Engine:
                 leaving.append(job)
         return leaving
 
-    def emit(self, event: e.AnyEvent, actor: Actor, now: Instant) -> e.Record:
+    def emit(self, event: e.AnyEvent, actor: Actor, now: Instant) -> None:
         """Record one event that a shell knows to be true, such as an archive."""
         self._emit((event,), actor, self._now(now))
-        return self.records[-1]
 
     # ── carrying out ────────────────────────────────────────────────────────────────────
 
