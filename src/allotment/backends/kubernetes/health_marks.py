@@ -7,7 +7,7 @@
   and takes none of its healthy devices away.
 
 Nothing that runs is ended. A mark is written when health changes, so one that somebody takes
-off stays off; and only marks of this service are taken off.
+off stays off until then, or a restart; and only marks of this service are taken off.
 """
 
 from collections.abc import Callable, Mapping, Sequence
