@@ -47,6 +47,18 @@ STRONG: Final = (
         _line(r"^allot: this image cannot run the Python of the environment"),
         "allot: this image cannot run the Python of the environment: it needs glibc 2.28",
     ),
+    LogPattern(
+        Diagnosis(
+            "environment_unseen",
+            "Its node does not see its environment.",
+            PLATFORM,
+            UNKNOWN,
+            "Tell an administrator: the node has to mount the folder of the service.",
+        ),
+        ("allot: this node does not see",),
+        _line(r"^allot: this node does not see the environment"),
+        "allot: this node does not see the environment of the job",
+    ),
     *BUILDS,
     *FAULTS,
     LogPattern(

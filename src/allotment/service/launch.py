@@ -472,12 +472,14 @@ def _kept(spec: JobSpec, folders: Folders) -> tuple[str, ...]:
 
 
 CARRIED = """\
+[ -x "$0/bin/python" ] ||
+{ echo "allot: this node does not see the environment of the job" >&2; exit 126; }
 "$0/bin/python" -I -S -c 'import os, sys
 libc = os.confstr("CS_GNU_LIBC_VERSION").split()[1]
 sys.exit([*map(int, libc.split("."))] < [2, 28])' ||
 { echo "allot: this image cannot run the Python of the environment:" \
 "it needs glibc 2.28 or newer" >&2; exit 126; }
-case ":$PATH" in ":$0/bin:"*) ;; *) PATH="$0/bin:$PATH"; export PATH;; esac
+case ":$PATH" in ":$0/bin:"*) ;; *) PATH="$0/bin${PATH:+:$PATH}"; export PATH;; esac
 exec "$@"
 """
 """Looks whether an image can run a Python that came along, and has it found before all others.
