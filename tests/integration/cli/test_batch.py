@@ -256,12 +256,14 @@ def test_wait_hold_and_ignored_options(site: Site) -> None:
 
 def test_a_dry_run_shows_the_job_file_that_a_script_becomes(site: Site) -> None:
     (site.work / "d.sh").write_text(script("-n 2 -p train -t 5", body="srun hostname"))
-    shown = site.allot("submit", "d.sh", "--dry-run", "--set", "priority=high", TOKEN="s3")
+    shown = site.allot(
+        "submit", "d.sh", "--dry-run", "--set", "priority=high", TOKEN="a secret"
+    )
     assert shown.code == 0, shown.err
     assert "queue: train" in shown.out
     assert "max_run_time: 5m" in shown.out
     assert "    command: |\n      #!/bin/bash\n      #SBATCH -n 2 -p train -t 5\n" in shown.out
-    assert "s3" not in shown.out
+    assert "a secret" not in shown.out
     written = shown.out.partition("Job d.sh")[0]
     (site.work / "d.yaml").write_text(written.replace('"***"', "x"))
     again = site.allot("submit", "d.yaml", "--dry-run")

@@ -85,7 +85,7 @@ def test_a_private_image_runs_with_the_login_of_its_namespace_and_else_says_why(
     assert cluster.output(works) == "the weights\n"
     for name in ("model:2", "nothing:1"):
         shown = told(cluster, {**job, "image": f"{private.host}/{name}"})
-        assert "Its image cannot be had. [image_missing]" in shown
+        assert "Its image cannot be pulled. [image_missing]" in shown
         assert "owner user" in shown
         assert f"{name}: not found" in shown
         assert "Attempt 2" not in shown

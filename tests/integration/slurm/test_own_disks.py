@@ -31,7 +31,6 @@ engines:
 nodes:
 - {{names: [n1, n2], cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {{type: a100, count: 4}}}}
 tenants: {{lab: {{}}}}
-pythons: {pythons}
 """
 
 
@@ -76,7 +75,7 @@ def service(index: Index) -> Iterator[OwnDisks]:  # noqa: ARG001 - its pip.conf 
         (ours / "state").mkdir()
         mirror = Mirror(ours / "pythons")
         mirror.add(98)
-        text = CONFIG.format(disk=disk, pythons=mirror.list.as_uri())
+        text = f"{CONFIG.format(disk=disk)}pythons: {mirror.list.as_uri()}\n"
         running = OwnDisks(ours / "state", up, text)
         running.up()
         try:
