@@ -239,7 +239,7 @@ class Cluster:
             self.ends.enter(gang)
 
     def _stand(self, gang: Gang, standing: Standing | None) -> None:
-        """Give a gang another place in its queue; None while it is only a thought."""
+        """Move a gang to another place in its queue; None while it is only tried."""
         if standing is not None:
             gang.standing, gang.rank = standing, None
 

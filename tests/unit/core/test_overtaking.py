@@ -1,6 +1,6 @@
 """How often those in line were overtaken, against counting each by itself."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -25,6 +25,7 @@ def key(number: int) -> Key:
     return ((number // 4,), JobId(number))
 
 
+@example(steps=[("add", 0), *[("overtake", 5)] * MOST, ("remove", 0)], size=1)
 @given(steps=st.lists(STEP, max_size=120), size=st.sampled_from([1, 2, 5, 128]))
 def test_a_line_counts_as_one_does_by_hand(steps: list[tuple[str, int]], size: int) -> None:
     before, overtaking.SIZE = overtaking.SIZE, size

@@ -94,7 +94,7 @@ def test_a_job_without_a_limit_keeps_off_from_the_notice_on(config: Config) -> N
     assert world.is_(late) is S.QUEUED
     blocked = world.why(late)
     assert blocked.reason is Reason.RESERVATION
-    assert "its run time is unknown" in blocked.message
+    assert "in maintenance in 23 h 0 min, and its run time is unknown" in blocked.message
     assert blocked.until == world.now + 25 * H
 
 

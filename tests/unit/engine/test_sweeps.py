@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from allotment.engine.state import Image, State
-from allotment.engine.sweeps import MOST_KEPT, spent
+from allotment.engine.sweeps import MOST_KEPT, spent, trials_left
 from allotment.model import commands as c
 from allotment.model import events as e
 from allotment.model.errors import Rejected
@@ -266,3 +266,11 @@ def test_of_large_sweeps_fewer_are_kept(monkeypatch: pytest.MonkeyPatch) -> None
     world.do(c.SubmitJob(job, sweep=large))  # 4 trials, 1 with 2 values, 1 with 6
     assert world.sweep not in world.state.sweeps
     assert len(world.state.sweeps) == 2
+
+
+def test_trials_that_are_left_are_neither_over_nor_forgotten() -> None:
+    world = Trials()
+    world.ends(world.ids[1])
+    del world.state.jobs[world.ids[2]]
+    left = trials_left(world.state, world.state.sweeps[world.sweep])
+    assert [job.id for job in left] == [world.ids[0], world.ids[3]]
