@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.cluster import until
 from tests.support.image_debian import debian
+from tests.support.on_slurm import a_shared_folder
 from tests.support.registry import (
     USERS,
     Job,
@@ -36,12 +37,10 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place() -> Iterator[Path]:
     """Return a folder that all users may pass through."""
-    folder = tmp_path_factory.mktemp("debian")
-    for each in (folder, folder.parent, folder.parent.parent):
-        each.chmod(0o755)
-    return folder
+    with a_shared_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

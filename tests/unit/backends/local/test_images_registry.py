@@ -1,10 +1,16 @@
 """What a registry in anybody's hands may say: where it leads, to log in, slowly, or oddly."""
 
 import contextlib
+import io
 import json
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import cast
 
 import pytest
 
@@ -13,6 +19,7 @@ from allotment.backends.local.images.registry import Registry, _followed
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
 from allotment.model.image_names import BadReference, parse
 from allotment.service import paced
+from tests.support.patience import PATIENCE_S
 
 DIGEST = "sha256:" + "a" * 64
 PASSWORD = "YTpi"  # noqa: S105 - of nobody
@@ -107,6 +114,30 @@ def test_a_password_is_for_the_registry_that_asks(server: Server) -> None:
         server.ask()
     assert found.value.kind is Kind.DENIED
     assert server.logins == ["", f"Basic {PASSWORD}", "Bearer t"]
+
+
+def test_two_layers_that_are_asked_for_at_once_log_in_once_each_at_most() -> None:
+    """Neither is refused because the other had logged in when its first answer came."""
+    both = threading.Barrier(2, timeout=PATIENCE_S)
+    asking = Registry(parse("127.0.0.1:1/a:1"), PASSWORD)
+    said = list[str | None]()
+
+    class Opener:
+        def open(self, request: urllib.request.Request, timeout: float) -> str:
+            login = request.unredirected_hdrs.get("Authorization")
+            said.append(login)
+            if login is None:
+                both.wait()
+                headers = Message()
+                headers["WWW-Authenticate"] = "Basic"
+                url = request.full_url
+                raise urllib.error.HTTPError(url, 401, "", headers, io.BytesIO())
+            return "the layer"
+
+    asking._opener = cast("urllib.request.OpenerDirector", Opener())
+    with ThreadPoolExecutor(2) as lanes:
+        assert [*lanes.map(asking.blob, (DIGEST, DIGEST))] == ["the layer"] * 2
+    assert sorted(map(str, said)) == [f"Basic {PASSWORD}"] * 2 + ["None"] * 2
 
 
 @pytest.mark.parametrize("url", [

@@ -178,18 +178,21 @@ class Registry:
     def _open(self, path: str, method: str) -> HTTPResponse:
         url = f"{self.reference.base}/{path}"
         for _ in range(2):
+            said = self._answer
             request = urllib.request.Request(url, method=method)  # noqa: S310 - http or https
             request.add_header("Accept", f"{ACCEPTED}, */*")
             request.add_header("User-Agent", "allotment")
-            if self._answer:
-                request.add_unredirected_header("Authorization", self._answer)
+            if said:
+                request.add_unredirected_header("Authorization", said)
             try:
                 return cast("HTTPResponse", self._opener.open(request, timeout=PATIENCE_S))
             except urllib.error.HTTPError as error:
                 error.close()
-                if error.code != 401 or self._answer or not self._is_own(error.url):
+                if error.code != 401 or said or not self._is_own(error.url):
                     raise self._refused(error.code) from error
-                self._answer = self._log_in(error.headers.get("WWW-Authenticate", ""))
+                demand = error.headers.get("WWW-Authenticate", "")
+                # Another layer may have logged in since this one asked.
+                self._answer = self._answer or self._log_in(demand)
             except (OSError, HTTPException, ValueError) as error:
                 raise self.away(error) from error
         raise self._refused(401)
