@@ -21,12 +21,12 @@ from tests.support.kubernetes import (
     Kubernetes,
     a_kubernetes,
 )
+from tests.support.night import AT_NIGHT, at_night
 from tests.support.registry import a_registry
 
 pytest.importorskip("numpy")
 LIMIT_S = 400
 ELSEWHERE = "nodes elsewhere do not reach a registry here"
-AT_NIGHT = "by `make nightly`"
 pytestmark = [
     *MARKS,
     pytest.mark.alone,
@@ -90,7 +90,7 @@ def test_an_image_that_cannot_run_it_is_told_before_it_begins(kubernetes: Kubern
     assert "It left nothing behind" in done.stdout
 
 
-@pytest.mark.skipif("ALLOT_NIGHT" not in os.environ, reason=AT_NIGHT)
+@at_night
 def test_a_cluster_without_gpus_and_without_a_volume_has_virtual_ones(
     kubernetes: Kubernetes, image: str
 ) -> None:

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from allotment.backends.local.images.manifest import architecture
 from tests.integration.api.live import Answer
 from tests.integration.api.test_guard import as_user
@@ -29,6 +31,13 @@ LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 PASSWORD = "correct-horse"  # noqa: S105 - of a registry that lives for one test
+
+MARKS = [
+    pytest.mark.needs_root,
+    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+]
+"""What tests need in which several users run images of a registry."""
 
 Entry = tuple[tarfile.TarInfo, bytes]
 

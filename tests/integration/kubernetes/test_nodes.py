@@ -1,6 +1,5 @@
 """Nodes of a real Kubernetes: closed on either side, used by others, silent, and gone."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,12 +7,12 @@ import pytest
 
 from tests.support.cluster import RealCluster, until
 from tests.support.kubernetes import MARKS, SILENT_S, Kubernetes
+from tests.support.night import AT_NIGHT, at_night
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
 from tests.support.patience import PATIENCE_S
 
 pytestmark = MARKS
-AT_NIGHT = "by `make nightly`"
 
 
 def test_nodes_are_closed_on_either_side(cluster: OnKubernetes) -> None:
@@ -140,7 +139,7 @@ def test_a_gang_with_a_node_that_comes_back_goes_on(
 
 
 @pytest.mark.may_skip(AT_NIGHT)
-@pytest.mark.skipif("ALLOT_NIGHT" not in os.environ, reason=AT_NIGHT)
+@at_night
 def test_a_gang_with_a_node_that_counts_as_dead_is_queued_again(
     kubernetes: Kubernetes, folder: Path
 ) -> None:

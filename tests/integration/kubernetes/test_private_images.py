@@ -1,7 +1,6 @@
 """Images of a private registry on real kubelets: with a login they run, else it is told why."""
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +9,13 @@ import pytest
 from allotment.backends.kubernetes.status import IMAGE_S
 from tests.support.cluster import until
 from tests.support.kubernetes import MARKS, NAMED, NAMESPACE
+from tests.support.night import AT_NIGHT, at_night
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
 from tests.support.patience import PATIENCE_S
 from tests.support.registry import PASSWORD, Registry, a_file, a_registry, busybox, layer
 
-ELSEWHERE, AT_NIGHT = "nodes elsewhere do not reach a registry here", "by `make nightly`"
+ELSEWHERE = "nodes elsewhere do not reach a registry here"
 pytestmark = [
     *MARKS,
     pytest.mark.may_skip(f"{ELSEWHERE}; {AT_NIGHT}"),
@@ -105,7 +105,7 @@ def test_a_job_starts_once_its_registry_is_back(
     assert len(cluster.job(job)["attempts"]) == 1
 
 
-@pytest.mark.skipif("ALLOT_NIGHT" not in os.environ, reason=AT_NIGHT)
+@at_night
 def test_a_registry_that_stays_away_is_a_fault_of_the_platform(
     cluster: OnKubernetes, private: Registry
 ) -> None:

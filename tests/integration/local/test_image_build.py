@@ -17,6 +17,7 @@ from tests.support.cluster import until
 from tests.support.exchange import owned
 from tests.support.registry import (
     BUSYBOX,
+    MARKS,
     PASSWORD,
     USERS,
     Job,
@@ -27,11 +28,7 @@ from tests.support.registry import (
     login,
 )
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox", "buildah"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = [*MARKS, pytest.mark.needs_tool("buildah")]
 TRIES = int(os.environ.get("ALLOT_TRIES", "2"))
 MOMENTS = ("step-0", "COMMIT", "STEP 2/", "step-2", "STEP 1/", "STEP 4/", "STEP 3/")
 """When a build is killed: as soon as it has printed this."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.registry import (
+    MARKS,
     Job,
     Registry,
     WithUsers,
@@ -17,11 +18,7 @@ from tests.support.registry import (
     busybox,
 )
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = MARKS
 LIMITS = "limits: {backoff: {first: 100ms, most: 200ms}, platform_retries: 1}\n"
 
 

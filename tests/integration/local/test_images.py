@@ -14,6 +14,7 @@ from allotment.client import Client
 from allotment.model.quantity import show_bytes
 from tests.support.cluster import gone, until
 from tests.support.registry import (
+    MARKS,
     USERS,
     Job,
     Registry,
@@ -26,11 +27,7 @@ from tests.support.registry import (
     layer,
 )
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = MARKS
 
 UNTIL_TOLD = "while ! test -e $TMPDIR/go; do sleep 0.05; done"
 

@@ -35,13 +35,9 @@ from allotment.service.ports import (
 )
 from tests.support.cluster import end_launchers
 from tests.support.patience import PATIENCE_S
-from tests.support.registry import Registry, a_file, a_link, a_registry, busybox, layer
+from tests.support.registry import MARKS, Registry, a_file, a_link, a_registry, busybox, layer
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = MARKS
 
 DEVICE, OTHER = "/dev/allot-test0", "/dev/allot-test1"
 UID = 64103

@@ -11,6 +11,7 @@ from tests.support.cluster import until
 from tests.support.image_debian import debian
 from tests.support.on_slurm import a_shared_folder
 from tests.support.registry import (
+    MARKS,
     USERS,
     Job,
     Registry,
@@ -21,11 +22,7 @@ from tests.support.registry import (
     busybox,
 )
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox", "dpkg"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = [*MARKS, pytest.mark.needs_tool("dpkg")]
 SETTINGS = {
     "Entrypoint": ["/bin/false"],
     "Cmd": ["no", "such"],

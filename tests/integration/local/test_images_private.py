@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.registry import (
+    MARKS,
     PASSWORD,
     USERS,
     Registry,
@@ -22,11 +23,7 @@ from tests.support.registry import (
 )
 from tests.support.scripted import a_scripted_registry
 
-pytestmark = [
-    pytest.mark.needs_root,
-    pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"),
-    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
-]
+pytestmark = MARKS
 SECRET = layer(a_file("secret", "the weights\n"))
 
 

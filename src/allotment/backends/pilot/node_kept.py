@@ -108,7 +108,7 @@ class NodeKept:
         part, fresh = self._part(op.name), self._new / os.urandom(8).hex()
         try:
             with part.open("rb") as file:
-                part.unlink()  # Nobody else writes to it then, who sends it once more.
+                part.unlink()  # One that is sent once more is another file then.
                 if hashlib.file_digest(file, "sha256").hexdigest() != op.digest:
                     raise BackendError("what came of an environment is not what was sent")
                 file.seek(0)
