@@ -22,7 +22,7 @@ from tests.support.cluster import until
 from tests.support.on_pilots import runners
 from tests.support.on_slurm import OnSlurm, a_shared_folder
 from tests.support.slurm import REST_TOOLS, TOOLS, a_slurm
-from tests.support.slurm_boot import reboot
+from tests.support.slurm_boot import reboot, running_on
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs_root]
 
@@ -114,6 +114,9 @@ class Chaos:
         node = self.rng.choice(["n1", "n2"])
         self.slurm.say("scontrol", "update", f"nodename={node}", "state=down", "reason=chaos")
         time.sleep(self.rng.uniform(0, 2))
+        if not isinstance(self.cluster, Held):
+            # Of a node that is resumed Slurm gives devices to others while it is killing still.
+            until(lambda: not running_on(self.slurm, node), "what ran there to be gone")
         self.slurm.say("scontrol", "update", f"nodename={node}", "state=resume")
 
     def _reboot(self) -> None:

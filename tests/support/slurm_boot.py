@@ -12,14 +12,14 @@ from tests.support.slurm import Slurm
 def reboot(slurm: Slurm, name: str) -> None:
     """End all that runs on a node by force, and start its daemon as after a boot."""
     slurm.kill(name)
-    while doomed := _on(slurm, name):
+    while doomed := running_on(slurm, name):
         for pid in doomed:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     slurm.start_node(name, "-b")
 
 
-def _on(slurm: Slurm, name: str) -> list[int]:
+def running_on(slurm: Slurm, name: str) -> list[int]:
     """Return the pids of all that runs on a node, Slurm's own processes first.
 
     What runs in a job has the name in its environment, and is below a process of Slurm's
