@@ -105,7 +105,7 @@ async def _service(service: Service, kubernetes: Kubernetes, admin: Admin) -> li
         figures += await _idle(admin)
     figures.append(Figure(f"memory, {NODES:,} nodes", cluster.rss_mib(), "MiB", "lower"))
     if "restart" in PARTS:
-        figures += await _restart(service, admin)
+        figures += await _restart(service, kubernetes, admin)
     return figures
 
 
@@ -291,8 +291,9 @@ async def _asked(admin: Admin) -> int:
     return sum(map(int, found))
 
 
-async def _restart(service: Service, admin: Admin) -> list[Figure]:
-    """Start again with many tasks, and once more beside very many pods of others."""
+async def _restart(service: Service, kubernetes: Kubernetes, admin: Admin) -> list[Figure]:
+    """Start again with many tasks, once more beside very many pods of others, and list all
+    anew."""
     await _make(admin, TASKS, "t", "allotment")
     await admin.until_bound(TASKS)
     with_tasks, _ = await _again(service, admin, "one")
@@ -304,12 +305,14 @@ async def _restart(service: Service, admin: Admin) -> list[Figure]:
     )
     _say(f"{others:,} pods of others made in {took:.0f} s")
     with_all, cluster = await _again(service, admin, "two")
+    anew = await _resynced(kubernetes, cluster, admin)
     what = f"{NODES:,} nodes, {TASKS + others:,} pods"
     return [
         Figure(
             f"start → a new pod has its place, {TASKS:,} tasks", with_tasks, "s", "lower", 10
         ),
         Figure(f"start → a new pod has its place, {what}", with_all, "s", "lower", 10),
+        Figure(f"resync → a new pod has its place, {what}", anew, "s", "lower", 10),
         Figure(f"memory, {what}", cluster.rss_mib(), "MiB", "lower", 400),
     ]
 
@@ -322,6 +325,28 @@ async def _again(service: Service, admin: Admin, name: str) -> tuple[float, Benc
     starting = asyncio.create_task(asyncio.to_thread(service.up))
     took = await admin.until(f"{HERE}/{name}") - began
     return took, await starting
+
+
+async def _resynced(kubernetes: Kubernetes, cluster: BenchCluster, admin: Admin) -> float:
+    """Hold the service until no watch can go on where it was, and let it go; return after how
+    long a pod that was made meanwhile has its place."""
+    os.kill(cluster.pid, signal.SIGSTOP)
+    try:
+        await _new_server(kubernetes, admin)  # the watches end
+        await admin.ask("POST", MADE, pod("anew", "allotment"))
+        await asyncio.to_thread(kubernetes.compact)
+        await _new_server(kubernetes, admin)  # it remembers nothing before the pod
+        kubernetes.revive()  # the controllers end for want of an API server
+    finally:
+        os.kill(cluster.pid, signal.SIGCONT)
+    began = time.perf_counter()
+    return await admin.until(f"{HERE}/anew") - began
+
+
+async def _new_server(kubernetes: Kubernetes, admin: Admin) -> None:
+    kubernetes.kill("apiserver")
+    kubernetes.again("apiserver")
+    await admin.until_answered()
 
 
 def _since(began: float) -> float:

@@ -153,12 +153,13 @@ class Admin:
     async def hear(self) -> None:
         """Note which pods get a node, until cancelled."""
         while True:
-            page = await self._client.page("/api/v1/pods")
-            with contextlib.suppress(EngineAway):
+            with contextlib.suppress(EngineAway, Denied):
+                page = await self._client.page("/api/v1/pods")
                 version = page.metadata.resource_version
                 async with self._client.watch("/api/v1/pods", version, 3600) as changes:
                     async for change in changes:
                         self._note(read(change.object, Pod), change.type == "DELETED")
+            await asyncio.sleep(0.1)  # while the server starts anew
 
     def _note(self, pod: Pod | None, is_gone: bool) -> None:
         if pod is None or not pod.spec.node_name:
@@ -185,6 +186,18 @@ class Admin:
                 self._news.clear()
                 await self._news.wait()
         return self.bound[name]
+
+    async def until_answered(self) -> None:
+        """Wait until the server answers again."""
+        async with asyncio.timeout(120):
+            while not await self._answers():
+                await asyncio.sleep(0.1)
+
+    async def _answers(self) -> bool:
+        with contextlib.suppress(EngineAway, Denied):
+            await self.ask("GET", "/api/v1/pods?limit=1")
+            return True
+        return False
 
     async def clear(self) -> None:
         """Delete all pods, as the kubelets that nobody has would."""
