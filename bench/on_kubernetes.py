@@ -154,17 +154,33 @@ class Admin:
         """Note which pods get a node, until cancelled."""
         while True:
             with contextlib.suppress(EngineAway, Denied):
-                page = await self._client.page("/api/v1/pods")
-                version = page.metadata.resource_version
+                version = await self._list()
                 async with self._client.watch("/api/v1/pods", version, 3600) as changes:
                     async for change in changes:
                         self._note(read(change.object, Pod), change.type == "DELETED")
             await asyncio.sleep(0.1)  # while the server starts anew
 
+    async def _list(self) -> str:
+        """Note all pods, and forget those that are gone; return the version to go on from."""
+        there: list[Pod] = []
+        token = ""
+        while True:
+            page = await self._client.page("/api/v1/pods", token)
+            there += [pod for raw in page.items or () if (pod := read(raw, Pod)) is not None]
+            token = page.metadata.next
+            if not token:
+                break
+        for name in self.bound.keys() - {_name(pod) for pod in there}:
+            del self.bound[name]
+        for pod in there:
+            self._note(pod, False)
+        self._news.set()
+        return page.metadata.resource_version
+
     def _note(self, pod: Pod | None, is_gone: bool) -> None:
         if pod is None or not pod.spec.node_name:
             return
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        name = _name(pod)
         if is_gone:
             self.bound.pop(name, None)
         else:
@@ -211,6 +227,10 @@ class Admin:
             while self.bound:
                 self._news.clear()
                 await self._news.wait()
+
+
+def _name(pod: Pod) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
 @contextlib.asynccontextmanager
