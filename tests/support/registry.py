@@ -217,12 +217,15 @@ USERS = {"ann": _FIRST, "ben": _FIRST + 1}
 class WithUsers(RealCluster):
     """A service of root's on a host that has a few users more, each with a home."""
 
+    before = "true"
+    """What the shell does on that host before the command line runs."""
+
     def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line where these users are known, as one of them where `uid` is."""
         if words[0] == "down":  # Which asks for no user.
             return super().allot(*words, **kwargs)
         passwd = self.make_homes()
-        script = 'mount --bind "$0" /etc/passwd && exec "$@"'
+        script = f'mount --bind "$0" /etc/passwd && {self.before} && exec "$@"'
         within = ["unshare", "-m", "--propagation", "slave", "sh", "-c", script, str(passwd)]
         user = kwargs.pop("user", "")
         if user:
@@ -330,11 +333,13 @@ CONFIG = "\n".join((
 
 
 @contextlib.contextmanager
-def a_service(folder: Path, config: str = CONFIG) -> Iterator[WithUsers]:
+def a_service(
+    folder: Path, config: str = CONFIG, kind: type[WithUsers] = WithUsers
+) -> Iterator[WithUsers]:
     """Start a service of root's for these users, and end it and its tasks after the test."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
-    cluster = WithUsers(state, config)
+    cluster = kind(state, config)
     cluster.up()
     try:
         yield cluster

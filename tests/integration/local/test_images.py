@@ -276,3 +276,24 @@ def test_a_disk_that_can_be_no_upper_part_is_told_at_submission(
             assert not (service.state / "run/overlay").exists()
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+class WithRdma(WithUsers):
+    """A host that has a network adapter whose devices all tasks share."""
+
+    before = """{
+        mount -t tmpfs none /mnt && cp -a /dev/null /dev/zero /dev/full /dev/random \
+        /dev/urandom /dev/tty /mnt && mkdir /mnt/shm /mnt/infiniband &&
+        mknod -m 666 /mnt/infiniband/uverbs0 c 1 3 && mount --move /mnt /dev; }"""
+
+
+def test_a_job_in_an_image_has_the_devices_that_all_tasks_share(
+    reachable: Path, registry: Registry
+) -> None:
+    registry.push("rdma", [busybox()])
+    with a_service(reachable, kind=WithRdma) as service:
+        look = (
+            "stat -c %F /dev/infiniband/uverbs0 && echo 1 > /dev/infiniband/uverbs0 && echo ok"
+        )
+        job = service.run(f"{registry.host}/rdma:1", look, "ann")
+    assert (job.state, job.output) == ("succeeded", "character special file\nok\n")

@@ -21,6 +21,7 @@ import pytest
 
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.cdi.found import Specifications
+from allotment.backends.local.driver.by_driver import device_of
 from allotment.backends.local.images.images import Images
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
@@ -173,8 +174,9 @@ class Place:
                     Resources(cpu_milli=100, memory=64 * MIB),
                 )  # fmt: skip
                 gang = GangLaunch(
-                    (task,), "/", who, image=exact, image_wish=wish, named=frozenset(named)
-                )
+                    (task,), "/", who, image=exact, image_wish=wish, named=frozenset(named),
+                    by_driver=True,
+                )  # fmt: skip
                 assert await backend.launch(gang) == {}
                 async with asyncio.timeout(PATIENCE_S):
                     while key not in heard or heard[key].seen is not Seen.ENDED:
@@ -200,6 +202,7 @@ class Ran:
     def __init__(self, state: Path, key: TaskKey, report: TaskReport) -> None:
         self.exit, self.diagnosis = report.exit, report.diagnosis
         folder = state / "tasks" / str(key.job) / "1/task.0"
+        self.device_by_driver = device_of(folder)
         log = folder / "stdout.log"
         self.output = log.read_text() if log.exists() else ""
         status = folder / "status.json"
@@ -255,6 +258,11 @@ def test_a_task_finds_its_drivers_and_hooks_are_carried_out_once(place: Place) -
     (again,) = place.run(LOOK)  # A service that starts anew has it still.
     assert again.output == first.output
     assert "drivers" not in again.phases
+
+
+def test_the_driver_may_take_the_memory_of_a_task_in_an_image(place: Place) -> None:
+    first, second = place.run("true", "true", devices=(1,))  # the second finds its image there
+    assert first.device_by_driver == second.device_by_driver == (1,)
 
 
 def test_without_a_device_or_a_specification_nothing_is_added(place: Place) -> None:

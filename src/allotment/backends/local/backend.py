@@ -204,25 +204,24 @@ class LocalBackend:
                 await self._launch(gang, task)
             except BackendError as error:
                 refused[task.key] = str(error)
-            if gang.by_driver and len(gang.tasks) == 1:
-                allow(self._folder(task.key), task.binding.devices)
         return refused
 
     async def _launch(self, gang: GangLaunch, task: TaskLaunch) -> None:
         if gang.image_wish is None:
-            await self._start(self._translate(gang, task), task.key)
+            await self._start(self._translate(gang, task), task, gang)
         elif self._read(task.key) is not None:
             self._look_at(task.key)
         elif task.key not in self._preparing:
             self._unstarted.pop(task.key, None)
             self._live.add(task.key)
             made = self._translate(gang, task)
-            work = self._bring_image(task.key, made, gang.image_wish, gang)
+            work = self._bring_image(task, made, gang.image_wish, gang)
             self._preparing[task.key] = asyncio.get_running_loop().create_task(work)
             # Now it has begun: of what is cancelled before that, nothing runs, not its end.
             await asyncio.sleep(0)
 
-    async def _start(self, made: Request, key: TaskKey) -> None:
+    async def _start(self, made: Request, task: TaskLaunch, gang: GangLaunch) -> None:
+        key = task.key
         self._live.add(key)
         try:
             answer = await self._launcher.launch(made)
@@ -230,20 +229,23 @@ class LocalBackend:
             if self._read(key) is None:
                 self._live.discard(key)
             raise
+        if gang.by_driver and len(gang.tasks) == 1:
+            allow(self._folder(key), task.binding.devices)  # its folder is there now
         if not answer.get("launched"):
             self._look_at(key)
 
     async def _bring_image(
-        self, key: TaskKey, made: Request, wish: ImageWish, gang: GangLaunch
+        self, task: TaskLaunch, made: Request, wish: ImageWish, gang: GangLaunch
     ) -> None:
         """Have an image there, and start its task; what keeps it from that is told."""
+        key = task.key
         try:
             ready = await self.images().ready(wish)
             self._held[key] = ready.hold
             drivers = await self._drivers_for(made, ready)
             self._launching.add(key)
             made = with_image(made, wish, ready, gang.named, gang.packages, drivers)
-            await self._start(made, key)
+            await self._start(made, task, gang)
         except asyncio.CancelledError:
             if key in self._stopped:
                 self._never_started(key, Exit(signal=signal.SIGTERM), None)

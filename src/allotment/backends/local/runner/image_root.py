@@ -86,7 +86,9 @@ def build(
     system = os.open("/sys", _LOOK)
     system_tree = _copy(system, "/sys", is_read_only=True)
     devices = [mounts.look_at(path) for path in view.devices if mounts.under(path, "/dev")]
-    kept = mounts.open_folders(view.folders)
+    folders = mounts.open_folders(view.folders)
+    # They are copied, for from a root that was let go of nothing can be mounted.
+    kept = [(path, _copy(handle, path, is_read_only=False)) for path, handle in folders]
     host = {name: _read(f"/etc/{name}") for name in _FROM_HOST}
     layers = _again_here(f"{view.hidden}/{LAYERS}", os.open(LAYERS, _LOOK, dir_fd=home))
     folder = _again_here(*written_to)
@@ -112,10 +114,13 @@ def build(
     attach(system_tree, "/sys", is_systems=True)
     for at, tree in drivers:
         attach(tree, at)
-    mounts.build_dev([*view.plain, *devices], kept)
+    mounts.build_dev([*view.plain, *devices], [])
+    for path, tree in kept:
+        os.mkdir(path, 0o755)
+        attach(tree, path, is_systems=True)
     for path, tree in sorted(zip(paths_of, trees, strict=True), key=lambda p: len(p[0])):
         attach(tree, path)
-    for fd in (system, *(place.handle for place in places)):
+    for fd in (system, *(place.handle for place in places), *(fd for _, fd in folders)):
         os.close(fd)
 
 
