@@ -5,8 +5,11 @@ import io
 import sys
 import warnings
 from typing import NamedTuple
+from unittest.mock import patch
 
+from allotment.cli import daemon
 from allotment.cli.app import main
+from tests.support import forked
 
 
 class Ran(NamedTuple):
@@ -47,6 +50,7 @@ def allot(
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
             warnings.catch_warnings(action="ignore", category=ResourceWarning),
+            patch.object(daemon, "begin", forked.begin),
         ):  # The service that `up` starts outlives what waits for it.
             try:
                 main([str(word) for word in words])

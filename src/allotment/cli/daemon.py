@@ -5,6 +5,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -54,19 +55,24 @@ def start(options: Options) -> Health:
         began = log.tell()
         words = ("up", "--foreground", "--ready-fd", str(tell), *options.argv())
         try:
-            process = subprocess.Popen(
-                isolated("allotment.cli", *words),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=plain_with(os.environ),
-                cwd="/",
-                start_new_session=True,
-                pass_fds=(tell,),
-            )
+            process = begin(words, log.fileno(), tell)
         finally:
             os.close(tell)
         return _until_ready(process, told, folder, began)
+
+
+def begin(words: Sequence[str], log: int, tell: int) -> "subprocess.Popen[bytes]":
+    """Start a process of its own that runs `allot` with these words."""
+    return subprocess.Popen(
+        isolated("allotment.cli", *words),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=plain_with(os.environ),
+        cwd="/",
+        start_new_session=True,
+        pass_fds=(tell,),
+    )
 
 
 def _until_ready(
