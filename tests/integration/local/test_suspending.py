@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import allotment
+from allotment.backends.local import agreeing, suspending
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.device_memory import Held, kept_of
 from allotment.backends.local.ways import Here
@@ -170,7 +171,14 @@ def test_a_job_gives_its_memory_back_and_goes_on_with_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["offloads", "plain", "slow-last"])
-def test_a_gang_stops_after_one_step_and_never_inside_a_collective(kind: str) -> None:
+def test_a_gang_stops_after_one_step_and_never_inside_a_collective(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    # A gang that a busy machine keeps from agreeing in time is frozen as it is.
+    monkeypatch.setattr(suspending, "ANSWER_S", PATIENCE_S)
+    monkeypatch.setattr(agreeing, "STAND_S", PATIENCE_S)
+    monkeypatch.setattr(agreeing, "TRIES", 9)
+
     async def story() -> None:
         async with a_gang(kind, tasks=3) as gang:
             for no in range(1, 6):
@@ -246,8 +254,6 @@ def test_a_service_that_comes_back_finds_what_is(
     monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     """It is gone in the middle of a suspension, and asks for the same again."""
-    from allotment.backends.local import suspending
-
     steps = {"asking": "stand", "standing": "_free", "freed": "_until"}
     whole = getattr(suspending.Suspending, steps[after])
     gone = asyncio.Event()
