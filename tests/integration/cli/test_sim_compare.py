@@ -163,7 +163,7 @@ def test_on_a_terminal_it_shows_how_far_each_policy_is(folder: Folder) -> None:
 
 
 def test_without_a_terminal_it_does_not(folder: Folder) -> None:
-    rows = "".join(f"x{n},{n + 10},1,5,red\n" for n in range(10_000))
+    rows = "".join(f"x{n},{n + 10},1,5,red\n" for n in range(3_000))
     folder.write("t.csv", TRACE + rows)
     done = folder.sim(*ON_TWO, "fifo,las2d")
     assert done.code == 0

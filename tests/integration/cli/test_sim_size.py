@@ -14,9 +14,18 @@ WITHIN = "p90_queue_delay<=30min"
 
 @pytest.fixture(scope="module")
 def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_trace(tmp_path_factory, 200)
+
+
+@pytest.fixture(scope="module")
+def short_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return a_trace(tmp_path_factory, 40)
+
+
+def a_trace(tmp_path_factory: pytest.TempPathFactory, jobs: int) -> Path:
     rng = random.Random(1)
     lines, at = ["job_id,submit_time,num_gpus,duration"], 0.0
-    for job in range(200):
+    for job in range(jobs):
         at += rng.expovariate(1 / 60)
         gpus, length = rng.choice([1, 1, 1, 2, 4, 8, 16]), int(rng.lognormvariate(7, 1)) + 1
         lines.append(f"{job},{int(at)},{gpus},{length}")
@@ -183,15 +192,17 @@ def test_how_many_completed_is_told_beside_the_answer(trace: Path) -> None:
     ],
 )
 def test_who_is_clairvoyant_is_said(
-    trace: Path, words: list[str], *, clairvoyant: bool
+    short_trace: Path, words: list[str], *, clairvoyant: bool
 ) -> None:
-    ran = allot("sim", "size", "--trace", trace, "--node", "8", "--target", WITHIN, *words)
+    ran = allot(
+        "sim", "size", "--trace", short_trace, "--node", "8", "--target", WITHIN, *words
+    )
     assert ran.code == 0, ran.err
     said = (
         " is clairvoyant: it knew every run time beforehand: a bound, not a practical choice."
     )
     assert ran.out.endswith(f"{said}\n") == clairvoyant
-    told = sized(trace, "--target", WITHIN, *words)
+    told = sized(short_trace, "--target", WITHIN, *words)
     assert told["clairvoyant"] == clairvoyant
     assert told["settings"] == dict(word.split("=") for word in words if "=" in word)
     assert told["version"]
