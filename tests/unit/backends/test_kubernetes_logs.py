@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import logs, outputs
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.kubeconfig import Access
-from allotment.backends.kubernetes.logs import CUT, FILE, Follower
+from allotment.backends.kubernetes.logs import CUT, FILE, LAST_TRIES, Follower
 from allotment.backends.kubernetes.outputs import Outputs
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.stamped import TORN, Stamped
@@ -22,6 +22,8 @@ from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 KIB = 1 << 10
 BREAK = b"BREAK"
 """Stands for a connection that breaks."""
+WAIT = b"WAIT"
+"""Stands for a pause until the test goes on."""
 
 
 class Told(Client):
@@ -32,18 +34,29 @@ class Told(Client):
         self._file, self._logs = folder / FILE, iter(logs)
         self.seen: list[int] = []
         self.asked: list[str] = []
+        self.followed: list[bool] = []
+        self.go_on = asyncio.Event()
+        self.at_end: Callable[[], None] = lambda: None
+        """What happens as a log comes to its end."""
 
     @contextlib.asynccontextmanager
-    async def log(self, name: str, since: str) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async def log(
+        self, name: str, since: str, *, follow: bool
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
         self.asked.append(since)
+        self.followed.append(follow)
         yield self._pieces(next(self._logs))
 
     async def _pieces(self, log: Sequence[bytes]) -> AsyncIterator[bytes]:
         for piece in log:
             if piece == BREAK:
                 raise EngineAway("it broke")
+            if piece == WAIT:
+                await self.go_on.wait()
+                continue
             yield piece
             self.seen.append(self._file.stat().st_size)
+        self.at_end()
 
 
 def followed(client: Told, folder: Path, most: int) -> Follower:
@@ -129,13 +142,70 @@ def test_output_that_does_not_come_in_time_is_missed_aloud(
 
     async def story() -> None:
         kept = Outputs(client, records)
-        kept.follow(key, Launched("p", "n1", "t", log_bytes=100), None)
+        kept.follow(key, Launched("p", "n1", "t", log_bytes=100), None, has_run=True)
         for _ in range(2):
             assert await kept.finish(key) == 0
         await kept.close()
 
     asyncio.run(story())
     assert (records.folder(key) / FILE).read_bytes() == b"a\n" + CUT
+
+
+def test_lines_that_were_not_there_yet_as_a_pod_ended_are_read_then(tmp_path: Path) -> None:
+    client = Told(tmp_path, [[], [b"1t late\n"]])
+    follower = Follower(client, "p", tmp_path, 100)
+    client.at_end = lambda: setattr(follower, "is_over", True)
+    asyncio.run(follower.run())
+    assert client.followed == [True, False]
+    assert (tmp_path / FILE).read_bytes() == b"late\n"
+    assert follower.is_settled
+
+
+def test_a_task_that_runs_on_after_its_end_was_told_is_followed_until_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "LAST_S", 0)
+    key = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
+    records = Records(tmp_path)
+    client = Told(records.folder(key), [[b"1t a\n", WAIT, b"2t b\n"]])
+
+    async def story() -> None:
+        kept = Outputs(client, records)
+        kept.follow(key, Launched("p", "n1", "t", log_bytes=100), None, has_run=True)
+        ending = asyncio.create_task(kept.finish(key, runs_on=True))
+        await asyncio.wait({ending}, timeout=0.05)
+        assert not ending.done()
+        client.go_on.set()
+        await ending
+        await kept.close()
+
+    asyncio.run(story())
+    assert (records.folder(key) / FILE).read_bytes() == b"a\nb\n"
+
+
+def test_a_log_of_which_a_kubelet_says_only_why_not_is_asked_for_again(tmp_path: Path) -> None:
+    client = Told(tmp_path, [[b"unable to retrieve container logs for containerd://1\n"],
+                             [b"1t a\n"]])  # fmt: skip
+    followed(client, tmp_path, 100)
+    assert (tmp_path / FILE).read_bytes() == b"a\n"
+
+
+@pytest.mark.parametrize("has_run", [True, False])
+def test_output_that_a_node_has_no_more_is_missed_aloud_if_there_was_any(
+    tmp_path: Path, has_run: bool
+) -> None:
+    key = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
+    records = Records(tmp_path)
+    client = Told(records.folder(key), [[b"gone\n"]] * LAST_TRIES)
+
+    async def story() -> None:
+        kept = Outputs(client, records)
+        kept.follow(key, Launched("p", "n1", "t", log_bytes=100), None, has_run=has_run)
+        await kept.finish(key)
+        await kept.close()
+
+    asyncio.run(story())
+    assert (records.folder(key) / FILE).read_bytes() == (CUT if has_run else b"")
 
 
 def test_a_later_service_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:

@@ -289,9 +289,13 @@ class Client:
             raise
 
     @contextlib.asynccontextmanager
-    async def log(self, name: str, since: str) -> AsyncGenerator[AsyncIterator[bytes]]:
-        """Follow what a pod writes, each line behind its time. Raises Denied, EngineAway."""
-        words = {"container": CONTAINER, "follow": "true", "timestamps": "true"}
+    async def log(
+        self, name: str, since: str, *, follow: bool
+    ) -> AsyncGenerator[AsyncIterator[bytes]]:
+        """Read, or follow, what a pod writes, each line behind its time. Raises Denied,
+        EngineAway."""
+        words = {"container": CONTAINER, "timestamps": "true"}
+        words |= {"follow": "true"} if follow else {}
         path = self._pods(name, "log", words | ({"sinceTime": since} if since else {}))
         async with self.http.open(path, LOG_SILENCE_S) as (answer, pieces):
             if answer.status != 200:

@@ -64,7 +64,8 @@ class Hearing:
             return
         self._tasks.waits.pop(key, None)
         read = partial(self._read_output, key) if record.keep_s else None
-        self._ends.outputs.follow(key, record, read)
+        has_run = told.pid > 0 or told.seen in (Seen.RUNNING, Seen.HOLDING)
+        self._ends.outputs.follow(key, record, read, has_run=has_run)
         known = self._tasks.told
         if told.seen is Seen.ENDED and told.exit is not None:
             if told.pid and known.get(key, Seen.READY) is Seen.READY:  # short, so not seen

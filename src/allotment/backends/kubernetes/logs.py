@@ -52,6 +52,10 @@ class Follower:
         """How many lines of that time did."""
         self.is_over = False
         """Whether the pod has ended: what does not come soon never will."""
+        self.is_last = False
+        """Whether nothing more can be asked of the pod: what is followed ends with it."""
+        self.is_settled = False
+        """Whether all that it wrote is there, or it is said that some may be missing."""
 
     @property
     def dropped(self) -> int:
@@ -71,42 +75,56 @@ class Follower:
             os.close(self._marks)
 
     def give_up(self) -> None:
-        """Write into the output that more of it may not have come."""
+        """Write into the output, once, that more of it may not have come."""
+        if self.is_settled:
+            return
+        self.is_settled = True
         with contextlib.suppress(OSError), (self._folder / FILE).open("ab") as file:
             file.write((b"\n" if self._open else b"") + CUT)
 
     async def _until_over(self) -> None:
         """Follow until that was the end of it. A node that cannot be asked is asked again; one
-        that says no has nothing, such as of a container that never began."""
+        that says no has nothing, such as of a container that never began.
+
+        A kubelet may end what was followed before it has the last lines. So once the pod has
+        ended it is asked for what there is.
+        """
         left = LAST_TRIES
         while left:
+            is_last = self.is_over
             try:
-                if await self._follow():
+                is_whole = await self._read_on(is_last=is_last)
+                self.is_settled = is_whole and (is_last or self.is_last)
+                if self.is_settled:
                     return
+                left -= is_last
             except Denied as error:
-                if error.status == 404 and self.is_over:
+                if error.status == 404 and is_last:
                     return
-                left -= self.is_over and error.status < 500
+                left -= is_last and error.status < 500
             except (BackendError, OSError) as error:
                 log.info("a log is followed again", pod=self._name, why=str(error))
-            await asyncio.sleep(PAUSE_S)
+            if is_last or not self.is_over:
+                await asyncio.sleep(PAUSE_S)
 
-    async def _follow(self) -> bool:
-        """Follow once. Whether that was the end of it."""
+    async def _read_on(self, *, is_last: bool) -> bool:
+        """Read on once: while the pod writes, or all that it wrote. Whether nothing else was
+        said: in place of lines that it cannot read, a kubelet says why."""
         lines = Stamped(self._newest, self._same)
         with (self._folder / FILE).open("ab") as file:
-            async with self._client.log(self._name, self._newest.decode()) as pieces:
+            since = self._newest.decode()
+            async with self._client.log(self._name, since, follow=not is_last) as pieces:
                 self._open, self._begun = 0, b""
                 file.truncate(min(self._whole, self._most))  # a line that broke off comes again
                 async for piece in pieces:
                     for start in range(0, len(piece), PIECE):
                         await self._take(file, lines, piece[start : start + PIECE])
                         await asyncio.sleep(0)
-            if self.is_over:
+            if is_last:
                 lines.finish()
                 self._mark(lines, self._open)
                 self._open = 0
-        return self.is_over
+        return not lines.has_words
 
     async def _take(self, file: BinaryIO, lines: Stamped, piece: bytes) -> None:
         over, rest = lines.take(piece)

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 
+import structlog
+
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.logs import FILE, Follower, Reader
 from allotment.backends.kubernetes.record import Launched, Records
@@ -10,8 +12,12 @@ from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
 from allotment.service.ports import LogChunk
 
+log = structlog.get_logger("allot.kubernetes")
+
 LAST_S = 15.0
 """How long the end of a task waits for the last of its output."""
+KILLED_S = 600.0
+"""How long a task is waited for that runs on in spite of what its kubelet says of its pod."""
 STREAMS = ("stdout", "stderr")
 
 
@@ -21,27 +27,37 @@ class Outputs:
     def __init__(self, client: Client, records: Records) -> None:
         self._client, self._records = client, records
         self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
+        self._ran: set[TaskKey] = set()
 
-    def follow(self, key: TaskKey, record: Launched, read: Reader | None) -> None:
-        """Follow what a task writes, unless that is done already. `read` has it first."""
+    def follow(
+        self, key: TaskKey, record: Launched, read: Reader | None, *, has_run: bool
+    ) -> None:
+        """Follow what a task writes, unless that is done already. `read` has it first. What has
+        not run has nothing to be missed."""
+        if has_run:
+            self._ran.add(key)
         if key not in self._follows:
             folder, most = self._records.folder(key), record.log_bytes
             client = self._client.within(record.namespace)
             follower = Follower(client, record.name, folder, most, read)
             self._follows[key] = (follower, asyncio.create_task(follower.run()))
 
-    async def finish(self, key: TaskKey) -> int:
+    async def finish(self, key: TaskKey, *, runs_on: bool = False) -> int:
         """Wait for the last that a task wrote, and say in it if that did not come; return how
-        many bytes of it were not kept."""
+        many bytes of it were not kept. One that `runs_on` writes until it has ended."""
         follow = self._follows.get(key)
         if follow is None:
             return 0
         follower, running = follow
-        follower.is_over = True
-        _, late = await asyncio.wait({running}, timeout=LAST_S)
+        runs_on = runs_on and key in self._ran
+        follower.is_over, follower.is_last = True, runs_on
+        _, late = await asyncio.wait({running}, timeout=KILLED_S if runs_on else LAST_S)
         if late:
             running.cancel()
             await asyncio.wait(late)
+        elif not running.cancelled() and (error := running.exception()) is not None:
+            log.error("the output of a task was not followed", task=str(key), why=repr(error))
+        if late or key in self._ran:
             follower.give_up()
         return follower.dropped
 
@@ -54,6 +70,7 @@ class Outputs:
 
     def drop(self, key: TaskKey) -> None:
         """Follow a task no more."""
+        self._ran.discard(key)
         follow = self._follows.pop(key, None)
         if follow is not None:
             follow[1].cancel()

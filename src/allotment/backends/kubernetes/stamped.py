@@ -24,6 +24,8 @@ class Stamped:
         self._is_new = False
         self._is_joined = not newest
         """Whether what comes begins where what was had ended."""
+        self.has_words = False
+        """Whether Kubernetes said something about the log among its lines."""
 
     def take(self, piece: bytes) -> tuple[bytes, bytes]:
         """Return the new text of lines that are over now, and of the one that is not."""
@@ -59,7 +61,9 @@ class Stamped:
         is_same = time == self._at and self._skip > 0
         self._skip -= is_same
         # Without a time it is no line of the task, but words of Kubernetes about its log.
-        self._is_new = time[:1].isdigit() and not is_same and time >= self._at
+        is_line = time[:1].isdigit()
+        self.has_words = self.has_words or not is_line
+        self._is_new = is_line and not is_same and time >= self._at
         is_torn = self._is_new and not self._is_joined
-        self._is_joined = self._is_joined or is_torn or time[:1].isdigit()
+        self._is_joined = self._is_joined or is_torn or is_line
         return is_torn
