@@ -12,11 +12,13 @@ import json
 import os
 import secrets
 import shutil
+import signal
 import ssl
 import subprocess
 import tempfile
 import time
 import urllib.request
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,12 +57,14 @@ IS_NEWER = MINOR >= 34
 """Whether it has devices with names, and what else came since 1.20."""
 if not IS_NEWER:
     SERVER_OPTIONS, CONTROLLER_OPTIONS = ("--insecure-port=0",), ("--port=0",)
+    SCHEDULER_OPTIONS = ("--port=0",)
     KUBELET_OPTIONS, KUBELET_SETTINGS = ("--container-runtime=remote",), {}
 else:
     GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true,DRADeviceTaintRules=true"
     SERVED = "scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true"
     SERVER_OPTIONS = (GATES, f"--runtime-config={SERVED}")
     CONTROLLER_OPTIONS, KUBELET_OPTIONS = (GATES,), ()
+    SCHEDULER_OPTIONS = ()
     KUBELET_SETTINGS: dict[str, Any] = {"failCgroupV1": False}
 
 WHY = f"needs a build of Kubernetes in {PLACE}"
@@ -402,6 +406,96 @@ class Kubernetes:
     def again(self, name: str) -> None:
         """Start a daemon that was killed."""
         self._start(name, *self._commands[name])
+
+    @contextlib.contextmanager
+    def kubelet_with(self, node: str, **settings: object) -> Iterator[None]:
+        """Run the kubelet of a node with other settings for a while."""
+        file = self.folder / node / "kubelet.json"
+        before = self._started_with(node, file, file.read_text(), settings)
+        try:
+            yield
+        finally:
+            self._started_with(node, file, before, {})
+
+    def _started_with(
+        self, node: str, file: Path, text: str, settings: dict[str, object]
+    ) -> str:
+        """Start a kubelet again with settings on top of some; return these."""
+        before = self._heard_at(node)
+        self.kill(f"{node}-kubelet")
+        file.write_text(json.dumps(json.loads(text) | settings))
+        self.again(f"{node}-kubelet")
+        self._until_heard(node, before)
+        return text
+
+    def _until_heard(self, node: str, before: str) -> None:
+        """Wait until a kubelet that was started again has reported. It may take back what only
+        we said of its node: say it again."""
+        self.until(lambda: self._heard_at(node) != before, f"{node} to report", START_S)
+        self.offer(node, GPUS)
+
+    def _heard_at(self, node: str) -> str:
+        conditions = self.get("node", node)["status"]["conditions"]
+        return next(c["lastHeartbeatTime"] for c in conditions if c["type"] == "Ready")
+
+    @contextlib.contextmanager
+    def without_network(self, node: str) -> Iterator[None]:
+        """Have a node not be ready for a while, as its container runtime lost its network."""
+        if not (self.folder / node).exists():
+            pytest.skip(f"{WHY}: the network of {node} is not the tests' own")
+        file = self.folder / node / "cni" / "10.conflist"
+        text = file.read_text()
+        file.unlink()
+        try:
+            yield
+        finally:
+            file.write_text(text)
+            self.until(lambda: self.is_ready(node), f"{node} to be ready")
+
+    def reboot(self, node: str) -> None:
+        """End all that runs on a node at once, and have it start anew, as a power cut does."""
+        before = self._heard_at(node)
+        for daemon in ("kubelet", "containerd"):
+            self.kill(f"{node}-{daemon}")
+        for pid in self._running_on(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        start = self.folder / node / "boot_id"
+        start.write_text(f"{uuid.uuid4()}\n")
+        holder = str(self.pid(f"{node}-mounts"))
+        inside = ("nsenter", "-m", "-t", holder, "mount", "--bind")
+        subprocess.run([*inside, start, "/proc/sys/kernel/random/boot_id"], check=True)
+        self.again(f"{node}-containerd")
+        self.until(lambda: self.ctr(node, "version") is not None, f"containerd of {node}")
+        self.again(f"{node}-kubelet")
+        self._until_heard(node, before)
+
+    def _running_on(self, node: str) -> list[int]:
+        """Return the processes of a node's containers, and those that look after them."""
+        socket = str(self.folder / node / "c.sock").encode()
+        found: list[int] = []
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                groups = (entry / "cgroup").read_text()
+                if entry.name.isdecimal() and (socket in words or self._group(node) in groups):
+                    found.append(int(entry.name))
+        return found
+
+    @contextlib.contextmanager
+    def a_scheduler(self) -> Iterator[None]:
+        """Run Kubernetes' own scheduler for a while; skip where it is missing."""
+        if not (BIN / "kube-scheduler").exists():
+            pytest.skip(f"{WHY}; missing: kube-scheduler")
+        self._start(
+            "scheduler", BIN / "kube-scheduler", f"--kubeconfig={self.folder}/admin.kubeconfig",
+            "--leader-elect=false", f"--secure-port={next(self._ports)}",
+            f"--cert-dir={self.folder}/scheduler", *SCHEDULER_OPTIONS,
+        )  # fmt: skip
+        try:
+            yield
+        finally:
+            self._end("scheduler")
 
     def revive(self) -> None:
         """Start again what has ended by itself, as systemd would: controllers do, for want of

@@ -1,6 +1,7 @@
 """Why a job waits, complete: what the engine knows about it, then what the books say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -31,12 +32,29 @@ def why(state: State, job: JobRecord, now: Instant) -> Blocked | None:
         blocked = msgspec.structs.replace(grown, reason=blocked.reason)
     said = (overtaken_words(state.cluster, job.id), state.foretelling.words(job))
     notes = tuple(words for words in said if words)
+    if blocked.reason is Reason.NODES_UNAVAILABLE:
+        notes = (*_closed_words(state), *notes)
     if state.budgets.exist and blocked.reason is not Reason.BUDGET:
         notes = (
             *state.budgets.warnings(job.spec, job.owner.user, state.cluster, now),
             *notes,
         )
     return msgspec.structs.replace(blocked, notes=notes) if notes else blocked
+
+
+MOST_NODES = 4
+
+
+def _closed_words(state: State) -> Iterator[str]:
+    """Say of some nodes that take no work why that is."""
+    closed = (
+        f"{node.name}: {state.nodes[node.id][1]}"
+        for node in state.config.nodes
+        if state.nodes.get(node.id, ("", ""))[1]
+    )
+    yield from islice(closed, MOST_NODES)
+    if more := sum(1 for _ in closed):
+        yield f"… and {more:,} more nodes: `allot nodes`"
 
 
 def _reason(state: State, job: JobRecord, now: Instant) -> Blocked | None:

@@ -20,7 +20,10 @@ from allotment.backends.kubernetes.discover import (
     report_of,
     telling,
 )
+from allotment.backends.kubernetes.disruption import deletion
 from allotment.backends.kubernetes.enter import exit_code
+from allotment.backends.kubernetes.events import Said
+from allotment.backends.kubernetes.guest_end import end_of
 from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
 from allotment.backends.kubernetes.parts import FROM_HOST, Sight, abilities_by
@@ -41,7 +44,7 @@ from allotment.backends.kubernetes.rights import NAMED, RIGHTS
 from allotment.backends.kubernetes.status import Told, hindrance, report
 from allotment.backends.kubernetes.usage import Use, use_of
 from allotment.cli.doctor_kubernetes import rights_findings, unseen_findings, version_finding
-from allotment.model.diagnosis import RetryClass
+from allotment.model.diagnosis import Exit, Owner, RetryClass
 from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
@@ -125,9 +128,12 @@ def a_node(**more: object) -> KubeNode:
         "spec": more.pop("spec", {}),
         "status": {
             "allocatable": {"cpu": "7910m", "memory": "32Gi", "nvidia.com/gpu": "4"},
-            "conditions": [{"type": "Ready", "status": more.pop("ready", "True")}],
-            "addresses": [{"type": "InternalIP", "address": "10.0.0.4"}],
             "nodeInfo": {"architecture": "amd64", "bootID": more.pop("boot", "b1")},
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.4"}],
+            "conditions": [
+                {"type": "Ready", "status": more.pop("ready", "True")},
+                *({"type": kind, "status": status} for kind, status in more.items()),
+            ],
         },
     }
     return msgspec.convert(tree, KubeNode)
@@ -351,6 +357,31 @@ def test_the_pool_of_a_node_is_what_its_cloud_calls_it(
         (a_node(spec={"taints": [{"key": "mine", "effect": "NoSchedule"}]}), "tainted"),
         (a_node(spec={"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}), ""),
         (a_node(spec={"taints": [{"key": "allotment", "effect": "NoSchedule"}]}), ""),
+        (
+            a_node(
+                spec={
+                    "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}]
+                }
+            ),
+            "",
+        ),
+        (
+            a_node(
+                spec={
+                    "taints": [
+                        {
+                            "key": "node.kubernetes.io/network-unavailable",
+                            "effect": "NoSchedule",
+                        }
+                    ]
+                }
+            ),
+            "tainted",
+        ),
+        (a_node(MemoryPressure="False"), ""),
+        (a_node(MemoryPressure="True"), "short of memory"),
+        (a_node(DiskPressure="True"), "short of disk space"),
+        (a_node(PIDPressure="True"), "short of process numbers"),
     ],
 )
 def test_a_node_is_closed_for_a_reason(found: KubeNode, closed: str) -> None:
@@ -465,6 +496,71 @@ def test_what_others_did_is_not_the_jobs_fault(pod: Pod) -> None:
     assert found.exit is not None
     assert found.exit.platform_error
     assert not found.exit.ok
+
+
+@pytest.mark.parametrize(
+    ("said", "short"),
+    [
+        ("The node was low on resource: memory. Container task was using 9Mi", "memory"),
+        ("The node was low on resource: ephemeral-storage. Threshold", "disk space"),
+        ("Pod was rejected: The node had condition: [DiskPressure]. ", "disk space"),
+        ("The node was low on resource: pids. ", "process numbers"),
+        ("The node was low on resource: hugepages. ", "room"),
+    ],
+)
+def test_what_a_node_was_short_of_is_told(said: str, short: str) -> None:
+    found = report(KEY, a_pod(phase="Failed", reason="Evicted", message=said), Told(), a_node())
+    assert found is not None
+    assert found.diagnosis is not None
+    assert found.diagnosis.cause == f"Its node was short of {short}, and evicted it."
+    assert found.diagnosis.retry is RetryClass.PLATFORM
+    assert found.diagnosis.evidence in said
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Pod ephemeral local storage usage exceeds the total limit of containers 8Mi. ",
+        'Container task exceeded its local ephemeral storage limit "8Mi". ',
+    ],
+)
+def test_who_fills_a_disk_beyond_the_own_limit_is_no_matter_of_the_platform(said: str) -> None:
+    pod = a_pod(phase="Failed", reason="Evicted", message=said)
+    found = report(KEY, pod, Told(), a_node())
+    assert found is not None
+    assert found.exit == Exit(disk_limit_hit=True)
+    exit_, why = end_of(pod, is_stopped=False)
+    assert exit_.disk_limit_hit
+    assert why is not None
+    assert (why.code, why.owner) == ("disk_limit", Owner.USER)
+
+
+def test_what_saves_and_ends_well_since_it_was_deleted_is_not_done() -> None:
+    state = {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-01-01T00:00:31Z"}
+    pod = a_pod(phase="Succeeded", containerStatuses=[
+        {"name": "task", "state": {"terminated": state}}])  # fmt: skip
+
+    def told(at: str, told: Told) -> Exit | None:
+        meta = replace(pod.metadata, deletion_timestamp=at, deletion_grace_period_seconds=30)
+        found = report(KEY, replace(pod, metadata=meta), told, a_node())
+        return found.exit if found is not None else None
+
+    cut = told("2026-01-01T00:01:00Z", Told())
+    assert cut is not None
+    assert cut.lost
+    assert told("2026-01-01T00:01:00Z", Told(is_stopped=True)) == Exit(code=0)
+    assert told("2026-01-01T00:02:00Z", Told()) == Exit(code=0), "it was over before"
+
+
+def test_who_deleted_a_pod_is_told_by_events() -> None:
+    def why(*events: tuple[str, str]) -> str:
+        found = deletion([Said(reason=reason, message=message) for reason, message in events])
+        return found.why if found is not None else ""
+
+    assert why(("Started", ""), ("Killing", "Stopping container task")) == ""
+    preempted = ("Preempted", "Preempted by default/urgent on node n1")
+    assert preempted[1] in why(preempted, ("Killing", ""))
+    assert "NoExecute" in why(("TaintManagerEviction", "Marking for deletion"))
 
 
 def test_a_reboot_is_not_the_jobs_fault() -> None:

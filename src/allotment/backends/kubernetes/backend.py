@@ -203,7 +203,7 @@ class KubernetesBackend:
         await asyncio.sleep(REST * (monotonic() - began))
 
     async def _look(self) -> None:
-        if self._node_news.is_anew:
+        if self._node_news.is_due:
             self._news.set()
         if self._contact.trouble:
             # Nothing else may be asked for minutes, and looks wait for it.

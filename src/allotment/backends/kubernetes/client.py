@@ -409,9 +409,14 @@ class Client:
 
     # ── lists and what changes ──────────────────────────────────────────────────────────
 
-    async def page(self, path: str, token: str = "") -> Page:
-        """Return a part of a list. Raises Denied, EngineAway."""
-        words: Query = {"limit": PAGE, **({"continue": token} if token else {})}
+    async def page(self, path: str, token: str = "", only: str = "") -> Page:
+        """Return a part of a list, of objects with `only` these fields. Raises Denied,
+        EngineAway."""
+        words: Query = {
+            "limit": PAGE,
+            **({"continue": token} if token else {}),
+            **({"fieldSelector": only} if only else {}),
+        }
         said = await self._answered(self._lists, "GET", _path(path, words=words))
         try:
             return msgspec.json.decode(said, type=Page)

@@ -17,6 +17,7 @@ from allotment.backends.kubernetes.inventory import Held, Inventory, Keeping
 from allotment.backends.kubernetes.modes import Modes, mode_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod
 from allotment.backends.kubernetes.request import SERVICE
+from allotment.backends.kubernetes.short_nodes import ShortNodes
 from allotment.backends.kubernetes.usage import NOTHING, Use, total, use_of
 from allotment.backends.kubernetes.visible import picked_in
 from allotment.backends.kubernetes.watch import Watch
@@ -89,6 +90,7 @@ class Cluster:
         self._by_node: dict[str, set[str]] = {}
         self.modes = Modes()
         """How tasks have their devices."""
+        self.short = ShortNodes()
         own = f"/api/v1/namespaces/{client.namespace}/pods"
         self.wide = Watch(client, "/api/v1/pods", Pod, self._all_pods, self._pod)
         self.narrow = Watch(client, own, Pod, self._take_list, self._pod)
@@ -214,7 +216,8 @@ class Cluster:
         if before is not None:
             self._by_node[before.node].discard(uid)
             self.news.use.add(before.node)
-        node = pod.spec.node_name or ""
+        # A scheduler that ends pods for another keeps their place for that.
+        node = pod.spec.node_name or pod.status.nominated_node_name
         use = use_of(pod) if node else NOTHING
         picked = () if not node or pod.is_over else picked_in(pod.metadata.annotations)
         is_foreign = not self.is_own(pod.metadata.namespace)  # in ours, none is for us
@@ -243,6 +246,12 @@ class Cluster:
     def note_use(self, nodes: Iterable[str]) -> None:
         """Note that others use more of nodes, or less."""
         self.news.use.update(nodes)
+        self._on_nodes()
+
+    def note_short(self, node: str, what: str) -> None:
+        """Note that a node evicted a pod of ours, as it is short of something."""
+        self.short.note(node, what)
+        self.news.nodes.add(node)
         self._on_nodes()
 
     def is_of_others(self, device: str) -> bool:

@@ -5,6 +5,7 @@ from functools import lru_cache
 
 import msgspec
 
+from allotment.backends.kubernetes.disruption import SHORTAGES
 from allotment.backends.kubernetes.named import (
     MOST_DEVICES,
     NamedDevice,
@@ -51,6 +52,11 @@ ARCHS = {"amd64": Arch.X86_64, "arm64": Arch.ARM64}
 CONTROL = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 UNHEALTHY = "allotment.io/unhealthy"
 """The key of a taint, and of a note why: what is out of use in a service, by its name."""
+LOOKED_AT = frozenset(
+    f"node.kubernetes.io/{key}" for key in ("not-ready", "unreachable", "unschedulable")
+)
+"""The keys of taints by which Kubernetes repeats what a node says otherwise."""
+PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
 OWN_TAINT = "allotment"
 """The key of a taint by which a node is kept for Allotment."""
 MOST_LABEL = 63
@@ -230,6 +236,10 @@ def _closed(found: KubeNode, service: str = "") -> str:
         return f"not ready in Kubernetes: {ready.message or ready.reason}"
     if found.spec.unschedulable:
         return "cordoned in Kubernetes"
+    for condition in found.status.conditions or ():
+        if condition.type in PRESSURES and condition.status == "True":
+            what = SHORTAGES[condition.type]
+            return f"short of {what}, so its kubelet evicts pods (Kubernetes: {condition.type})"
     for taint in found.spec.taints or ():
         if (taint.key, taint.value) == (UNHEALTHY, service):
             continue
@@ -240,9 +250,10 @@ def _closed(found: KubeNode, service: str = "") -> str:
 
 
 def tolerated(taint: Taint) -> bool:
-    """Whether our pods go to a node in spite of this: it is kept for devices, or for us."""
+    """Whether our pods go to a node in spite of this: it is kept for devices, or for us, or
+    says what was looked at already."""
     own = taint.key in DEVICES or taint.key.partition("/")[0] == OWN_TAINT
-    return own or taint.key.startswith("node.kubernetes.io/")
+    return own or taint.key in LOOKED_AT
 
 
 def joined(

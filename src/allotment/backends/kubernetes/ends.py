@@ -8,11 +8,13 @@ import msgspec
 import structlog
 
 from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.disruption import DELETED, deletion
+from allotment.backends.kubernetes.events import said_of
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.outputs import Outputs
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.request import deletion_of
-from allotment.backends.kubernetes.status import is_over, words_of
+from allotment.backends.kubernetes.status import is_over, runs_on, words_of
 from allotment.backends.kubernetes.tasks import Tasks
 from allotment.model.diagnosis import Diagnosis, Exit
 from allotment.model.errors import BackendError
@@ -79,7 +81,9 @@ class Ends:
         record = self._tasks.live.get(key)
         if record is None:
             return
-        dropped = await self.outputs.finish(key)
+        dropped = await self.outputs.finish(key, runs_on=pod is not None and runs_on(pod))
+        if exit_.platform_error == DELETED:
+            exit_, why = await self._by_whom(record, exit_)
         exit_ = msgspec.structs.replace(exit_, log_dropped=dropped)
         if pod is not None and (words := words_of(pod)):
             self.outputs.add_words(key, words)
@@ -93,6 +97,14 @@ class Ends:
                 await free(self._client, record)
         self._part(key)
         self._report(end_report(key, record))
+
+    async def _by_whom(self, record: Launched, exit_: Exit) -> tuple[Exit, Diagnosis | None]:
+        """Return the end of a task whose pod was deleted, with who did it if that is told."""
+        with contextlib.suppress(BackendError):
+            said = await said_of(self._client.within(record.namespace), record.uid)
+            if (found := deletion(said)) is not None:
+                return msgspec.structs.replace(exit_, platform_error=found.why), found.diagnosis
+        return exit_, None
 
     async def delete_left(self) -> None:
         """Delete the pods of tasks that ended, where that did not work before."""

@@ -1,8 +1,8 @@
 """How a pod ended that others made, and that nothing is to be tried again of here. Pure."""
 
-from datetime import datetime
 from signal import SIGTERM
 
+from allotment.backends.kubernetes.disruption import is_beyond_disk
 from allotment.backends.kubernetes.objects import Pod
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 
@@ -13,29 +13,6 @@ DELETED = Diagnosis(
 TAKEN = Diagnosis(
     "pod_taken", "Its pod was put on a node by others.", Owner.USER, RetryClass.NEVER, ADVICE
 )
-
-
-def was_deleted(pod: Pod) -> bool:
-    """Whether a pod ended since somebody deleted it, however well it took that."""
-    meta = pod.metadata
-    if not meta.deletion_timestamp or pod.status.reason:
-        return False
-    gone_at = _seconds(meta.deletion_timestamp)
-    told_at = gone_at - (meta.deletion_grace_period_seconds or 0) if gone_at else 0.0
-    ends = [
-        _seconds(status.state.terminated.finished_at)
-        for status in pod.status.container_statuses or ()
-        if status.state.terminated is not None
-    ]
-    return max(ends, default=told_at) >= told_at
-
-
-def _seconds(text: str | None) -> float:
-    """Return a time in seconds; 0 where it is not one."""
-    try:
-        return datetime.fromisoformat(text or "").timestamp()
-    except ValueError:
-        return 0.0
 
 
 def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:
@@ -49,6 +26,12 @@ def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:
             and not is_stopped
         ):
             return lost(condition.message or condition.reason)
+    if is_beyond_disk(pod):
+        why = (
+            f"Its pod wrote more to its node's disk than its limit: {pod.status.message[:500]}"
+        )
+        beyond = Diagnosis("disk_limit", why.strip(), Owner.USER, RetryClass.NEVER, ADVICE)
+        return Exit(disk_limit_hit=True), beyond
     if pod.status.reason:  # OutOfcpu, Evicted, UnexpectedAdmissionError, Shutdown …
         words = f"{pod.status.reason}: {pod.status.message}".rstrip(": ")
         return lost(words[:500])

@@ -16,8 +16,9 @@ import structlog
 from allotment.backends.kubernetes.claiming import chosen_for
 from allotment.backends.kubernetes.client import Client
 from allotment.backends.kubernetes.discover import TYPES, device_of, type_of
+from allotment.backends.kubernetes.disruption import was_deleted
 from allotment.backends.kubernetes.guest_claims import GuestClaims
-from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, lost, was_deleted
+from allotment.backends.kubernetes.guest_end import DELETED, TAKEN, end_of, lost
 from allotment.backends.kubernetes.named import NodesByName
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.request import NO_NOTES, binding_of, deletion_of

@@ -10,6 +10,7 @@ from time import monotonic, time
 import msgspec
 
 from allotment.backends.kubernetes.cluster import Cluster
+from allotment.backends.kubernetes.disruption import shortage
 from allotment.backends.kubernetes.ends import Ends
 from allotment.backends.kubernetes.fence import Fence
 from allotment.backends.kubernetes.objects import Pod
@@ -72,6 +73,8 @@ class Hearing:
                 began = TaskReport(key, Seen.RUNNING, told.pid, engine_job=record.name)
                 self._sink(msgspec.structs.replace(began, phases=record.phases))
             known[key] = Seen.ENDED
+            if what := shortage(pod):
+                self._cluster.note_short(record.node, what)
             self._ends.end(key, told.exit, told.diagnosis, pod)
         elif known.get(key) is not told.seen:
             known[key] = told.seen

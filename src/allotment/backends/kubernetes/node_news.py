@@ -62,6 +62,11 @@ class NodeNews:
         """Whether other nodes or types of cells are in force than were told of."""
         return tuple(self._nodes()) != self._looked_at or self._topology().types != self._types
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is something to tell that no watch tells of."""
+        return self.is_anew or bool(self._cluster.short.late)
+
     def look(self) -> None:
         """Report what is new of nodes: all of it where other nodes are in force than before."""
         cluster = self._cluster
@@ -71,6 +76,9 @@ class NodeNews:
             return
         nodes = tuple(self._nodes())
         news, cluster.news = cluster.news, News()
+        late = cluster.short.late
+        cluster.short.forget(late)
+        news.nodes.update(late)
         is_anew, self._types = self.is_anew, self._topology().types
         if news.nodes or is_anew:
             there = list(cluster.nodes.values())
@@ -108,7 +116,8 @@ class NodeNews:
         found = self._cluster.nodes.get(node.name)
         self._silent.note(node.name, is_silent=found is not None and is_silent(found))
         named = self._cluster.inventory.on(node.name)
-        amiss = self.too_old or self._contradict.get(node.name, "")
+        short = self._cluster.short.why(node.name)
+        amiss = self.too_old or short or self._contradict.get(node.name, "")
         told = report_of(node, found, named, amiss, self._cluster.service)
         if self._told.get((node.id, node.name)) != told:
             self._told[node.id, node.name] = told

@@ -193,6 +193,8 @@ class PodStatus(Object, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    nominated_node_name: str = ""
+    """On which another scheduler makes room for it."""
     conditions: tuple[Condition, ...] | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     resource_claim_statuses: tuple[PodClaim, ...] | None = None

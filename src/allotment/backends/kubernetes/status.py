@@ -7,8 +7,8 @@ from signal import SIGTERM
 
 import msgspec
 
+from allotment.backends.kubernetes.disruption import disruption, is_beyond_disk, was_deleted
 from allotment.backends.kubernetes.objects import (
-    Condition,
     ContainerState,
     KubeNode,
     Pod,
@@ -96,11 +96,7 @@ def report(key: TaskKey, pod: Pod, told: Told, node: KubeNode | None) -> TaskRep
     """Return how a task is; None while nothing of it is known that would be news."""
     state = _state(pod)
     if pod.is_over or state.terminated is not None:
-        is_unguarded = _says(pod, told, UNGUARDED)
-        exit_ = _cut_off(pod, told) or (
-            NOT_GUARDED if is_unguarded else exit_of(pod, told, node)
-        )
-        why = TOO_MANY if is_unguarded else None
+        exit_, why = _end(pod, told, node)
         pid = int(state.terminated is not None and not _never_ran(state.terminated))
         pid *= not told.is_held
         name = pod.metadata.name
@@ -137,17 +133,33 @@ UNHEARD_WHY = (
 )
 
 
-def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
-    """Return how a pod ended, and whose doing that was."""
+def _end(pod: Pod, told: Told, node: KubeNode | None) -> tuple[Exit, Diagnosis | None]:
+    """Return how a pod ended, whose doing that was, and what is to be said of it where that
+    does not follow."""
+    if (cut := _cut_off(pod, told)) is not None:
+        return cut, None
+    if _says(pod, told, UNGUARDED):
+        return NOT_GUARDED, TOO_MANY
     ended = _state(pod).terminated
-    if ended is not None and ended.exit_code == 0 and pod.status.reason == "":
-        return Exit(code=0)
-    if why := _not_its_fault(pod, told, node):
-        return Exit(code=ended.exit_code if ended else None, lost=True, platform_error=why)
+    is_cut = was_deleted(pod) and not told.is_stopped  # it may have saved, and is not done
+    if ended is not None and ended.exit_code == 0 and not (pod.status.reason or is_cut):
+        return Exit(code=0), None
+    if is_beyond_disk(pod):
+        return Exit(disk_limit_hit=True), None
+    others = disruption(pod, node, is_stopped=told.is_stopped, boot=told.boot)
+    if others is not None:
+        code = ended.exit_code if ended else None
+        return Exit(code=code, lost=True, platform_error=others.why), others.diagnosis
+    return _own_end(pod, told), None
+
+
+def _own_end(pod: Pod, told: Told) -> Exit:
+    """Return how a pod ended that nobody else ended."""
+    ended = _state(pod).terminated
     if ended is None and told.is_stopped:
         return Exit(signal=SIGTERM)
     if ended is None:
-        why = pod.status.message or pod.status.reason or "no reason given"
+        why = pod.status.message or "no reason given"
         return Exit(lost=True, platform_error=f"Kubernetes ended its pod: {why}")
     if ended.reason == "OOMKilled":
         return Exit(signal=9, oom=True)
@@ -156,24 +168,6 @@ def exit_of(pod: Pod, told: Told, node: KubeNode | None) -> Exit:
     if _never_ran(ended):
         return Exit(platform_error=f"its container did not start: {ended.message}")
     return Exit(code=ended.exit_code) if not ended.signal else Exit(signal=ended.signal)
-
-
-def _not_its_fault(pod: Pod, told: Told, node: KubeNode | None) -> str:
-    """Return what was done to a pod by others than its user and ourselves; '' for nothing."""
-    disrupted = _condition(pod, "DisruptionTarget")
-    boot = node.status.node_info.boot_id if node is not None else ""
-    if told.boot and boot and told.boot != boot:
-        return "its node was restarted"
-    if pod.status.reason:  # OutOfcpu, Evicted, UnexpectedAdmissionError, NodeLost, Shutdown …
-        more = f": {pod.status.message}" if pod.status.message else ""
-        return f"its node refused or ended it ({pod.status.reason}{more})"
-    if disrupted is not None and not told.is_stopped:
-        return f"Kubernetes ended its pod: {disrupted.message or disrupted.reason}"
-    if pod.metadata.deletion_timestamp and not told.is_stopped:
-        return (
-            "its pod was deleted in Kubernetes (kubectl delete, or a drain), not by Allotment"
-        )
-    return ""
 
 
 def words_of(pod: Pod) -> str:
@@ -187,6 +181,15 @@ def words_of(pod: Pod) -> str:
 def is_over(pod: Pod) -> bool:
     """Whether a pod will run nothing any more, and has told how it ended."""
     return pod.is_over or _state(pod).terminated is not None
+
+
+def runs_on(pod: Pod) -> bool:
+    """Whether the containers of a pod that began may run on, though it counts as over.
+
+    Kubelets before 1.22 say that a pod failed as they begin to end it, for lack of memory for
+    example, and no more of it. What it wrote can then only be followed until it has ended.
+    """
+    return pod.is_over and bool(pod.status.reason) and not pod.status.container_statuses
 
 
 def is_running(pod: Pod) -> bool:
@@ -267,10 +270,3 @@ def _state(pod: Pod) -> ContainerState:
         if status.name == CONTAINER:
             return status.state
     return ContainerState()
-
-
-def _condition(pod: Pod, kind: str) -> Condition | None:
-    for condition in pod.status.conditions or ():
-        if condition.type == kind and condition.status == "True":
-            return condition
-    return None
