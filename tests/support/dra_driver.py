@@ -20,7 +20,8 @@ import pytest
 from tests.support.kube_devices import API, NVIDIA, a_device, a_slice
 from tests.support.kubernetes import BUILD, START_S, WHY, Kubernetes
 
-GRPC = BUILD / "python"
+PLACES = (BUILD / "python", Path("~/.cache/allotment-k8s-1.36/python").expanduser())
+GRPC = next((place for place in PLACES if place.exists()), PLACES[0])
 """Where grpcio is, which nothing else needs."""
 NAME = "gpu.nvidia.com"
 PREPARES = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
@@ -123,14 +124,14 @@ class Driver:
         return self._folder / "kubelet" / "plugins_registry" / f"{NAME}-reg.sock"
 
     def _serve(self, at: Path, service: str, calls: Calls) -> None:
-        grpc = _grpc()
+        lib = grpc()
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(lambda asked, _, call=call: call(asked))
+            name: lib.unary_unary_rpc_method_handler(lambda asked, _, call=call: call(asked))
             for name, call in calls.items()
         }
-        server = grpc.server(ThreadPoolExecutor(4))
+        server = lib.server(ThreadPoolExecutor(4))
         server.add_generic_rpc_handlers(
-            (grpc.method_handlers_generic_handler(service, handlers),)
+            (lib.method_handlers_generic_handler(service, handlers),)
         )
         server.add_insecure_port(f"unix://{at}")
         server.start()
@@ -147,11 +148,10 @@ class Driver:
     # ── what a kubelet asks ─────────────────────────────────────────────────────────────
 
     def _info(self, _: bytes) -> bytes:
-        words = ("DRAPlugin", NAME, str(self._endpoint), "v1.DRAPlugin")
-        return b"".join(_field(number, word) for number, word in enumerate(words, 1))
+        return message("DRAPlugin", NAME, str(self._endpoint), "v1.DRAPlugin")
 
     def _notified(self, asked: bytes) -> bytes:
-        said = dict(_fields(asked))
+        said = dict(fields(asked))
         if said.get(1):
             self.is_registered.set()
         else:
@@ -190,7 +190,8 @@ class Driver:
         return b""
 
 
-def _grpc() -> Any:
+def grpc() -> Any:
+    """Return the library that is found outside the checkout."""
     if str(GRPC) not in sys.path:
         sys.path.append(str(GRPC))
     return importlib.import_module("grpc")
@@ -202,15 +203,19 @@ def _grpc() -> Any:
 def _answers(asked: bytes, answer: Callable[[str, str, str], bytes]) -> bytes:
     """Return what is answered for each claim that is asked about, by its uid."""
     said = b""
-    for _, claim in _fields(asked):
-        words = {number: word.decode() for number, word in _fields(claim)}
+    for _, claim in fields(asked):
+        words = {number: word.decode() for number, word in fields(claim)}
         said += _field(1, _field(1, words[2]) + _field(2, answer(words[1], words[2], words[3])))
     return said
 
 
 def _told(request: str, node: str, device: str) -> bytes:
     """Return a device of a claim, and how the container runtime knows it."""
-    words = (request, node, device, f"allotment.io/gpu={device}")
+    return message(request, node, device, f"allotment.io/gpu={device}")
+
+
+def message(*words: bytes | str) -> bytes:
+    """Return a message with these as its first fields."""
     return b"".join(_field(number, word) for number, word in enumerate(words, 1))
 
 
@@ -227,7 +232,7 @@ def _varint(value: int) -> bytes:
     return bytes([*said, value])
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield each field: its number, and its bytes, or those of a number."""
     at = 0
 
@@ -235,18 +240,18 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
         nonlocal at
         value = shift = 0
         while True:
-            byte = message[at]
+            byte = data[at]
             at += 1
             value |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 return value
 
-    while at < len(message):
+    while at < len(data):
         key = varint()
         size = varint()
         if key & 7 == 0:
             yield key >> 3, bytes([size]).strip(b"\0")
             continue
-        yield key >> 3, message[at : at + size]
+        yield key >> 3, data[at : at + size]
         at += size

@@ -172,6 +172,20 @@ def test_a_gang_starts_when_all_its_pods_are_there(cluster: Foreign) -> None:
     }
 
 
+def test_pods_of_one_gang_that_disagree_on_its_size_say_so_and_wait(cluster: Foreign) -> None:
+    words = {"allotment.io/gang": "odd", "allotment.io/gang-size": "2"}
+    cluster.make("odd-0", "sleep 1", 1, annotations=words)
+    cluster.make("odd-1", "sleep 1", 1, annotations={**words, "allotment.io/gang-size": "3"})
+    said = cluster.waits_for("odd-1", "GangDisagrees")
+    assert f"odd-0 claims 2 pods for lab at priority 100, {HERE}/odd-1 3 pods" in said
+    told = cluster.allot("why", f"{HERE}/odd-0")
+    assert "pods of gang team-a/odd do not agree" in " ".join(told.stderr.split())
+    assert not any(cluster.pod(f"odd-{i}")["spec"].get("nodeName") for i in (0, 1))
+    cluster.remove("odd-1")
+    cluster.make("odd-2", "sleep 1", 1, annotations=words)
+    cluster.until_state("odd", "succeeded")
+
+
 def test_a_pod_says_what_it_waits_for_also_after_the_service_was_killed(
     cluster: Foreign,
 ) -> None:

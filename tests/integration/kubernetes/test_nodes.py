@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.cluster import RealCluster, until
-from tests.support.kubernetes import MARKS, SILENT_S, Kubernetes
+from tests.support.device_plugin import a_plugin
+from tests.support.kubernetes import GPUS, MARKS, SILENT_S, Kubernetes
 from tests.support.night import AT_NIGHT, at_night
 from tests.support.on_kubernetes import OnKubernetes
 from tests.support.on_slurm import shell
@@ -32,6 +33,83 @@ def test_nodes_are_closed_on_either_side(cluster: OnKubernetes) -> None:
     cluster.allot("undrain", second)
     until(lambda: not is_cordoned(), "the end of the drain")
     until(lambda: cluster.node(second)["state"] == "ready", "the node to be ready")
+
+
+def test_a_taint_closes_a_node_and_a_job_that_waits_for_it_says_so(
+    cluster: OnKubernetes,
+) -> None:
+    kubernetes = cluster.kubernetes
+    first = kubernetes.nodes[0]
+    kubernetes.kubectl("taint", "node", first, "theirs=x:NoSchedule")
+    try:
+        said = "tainted in Kubernetes: theirs=x:NoSchedule"
+        until(lambda: said in cluster.allot("nodes").stdout, "the taint to be heard of")
+        both = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
+        until(lambda: f"{first}: engine: {said}" in why(cluster, both), "the job to say it")
+    finally:
+        kubernetes.kubectl("taint", "node", first, "theirs-")
+    cluster.wait_for(both, "succeeded")
+
+
+def why(cluster: OnKubernetes, job: int) -> str:
+    return " ".join(cluster.allot("why", str(job)).stdout.split())
+
+
+def test_a_node_that_is_not_ready_takes_nothing_new_and_goes_on_with_what_runs(
+    cluster: OnKubernetes,
+) -> None:
+    kubernetes = cluster.kubernetes
+    first = kubernetes.nodes[0]
+    runs = cluster.submit(shell("sleep 1000", count=2, resources={"memory": "1200MiB"}))
+    cluster.wait_for(runs, "running")
+    with kubernetes.without_network(first):
+        until(lambda: "not ready in Kubernetes" in str(cluster.node(first)), "it to be told")
+        waits = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
+        until(
+            lambda: f"{first}: engine: not ready in Kubernetes" in why(cluster, waits),
+            "the reason",
+        )
+        assert "NetworkPluginNotReady" in why(cluster, waits)
+        assert cluster.state_of(runs) == "running"
+    cluster.wait_for(waits, "succeeded")
+    assert len(cluster.job(runs)["attempts"]) == 1
+
+
+def test_a_device_that_its_node_calls_unhealthy_is_given_to_nobody(
+    cluster: OnKubernetes,
+) -> None:
+    kubernetes = cluster.kubernetes
+    first = kubernetes.nodes[0]
+    kubernetes.offer(first, 0)
+    try:
+        with a_plugin(kubernetes, first) as plugin:
+            runs = cluster.submit(shell("echo $HAS", count=2, resources={"gpu": 4}))
+            cluster.wait_for(runs, "succeeded")
+            assert len(plugin.given) == 4
+            plugin.say(unhealthy=1)
+            used = lambda: (cluster.node(first).get("others") or {}).get("devices")  # noqa: E731
+            until(lambda: used() == [["gpu", 1]], "the device to be counted out")
+            fits = cluster.submit(shell("true", count=2, resources={"gpu": 3}))
+            cluster.wait_for(fits, "succeeded")
+            waits = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
+            assert cluster.state_of(waits) == "queued"
+            assert f"{first} (1 GPU)" in why(cluster, waits)
+            plugin.say(unhealthy=0)
+            cluster.wait_for(waits, "succeeded")
+    finally:
+        kubernetes.offer(first, GPUS)
+
+
+def test_a_job_whose_node_was_rebooted_is_tried_again(cluster: OnKubernetes) -> None:
+    kubernetes = cluster.kubernetes
+    job = cluster.submit(shell("[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000", resources={"gpu": 1}))
+    cluster.wait_for(job, "running")
+    (pod,) = cluster.pods_of(job)
+    kubernetes.reboot(pod["spec"]["nodeName"])
+    cluster.wait_for(job, "succeeded")
+    shown = cluster.allot("show", str(job)).stdout
+    assert "its node was restarted" in shown
+    assert "1 more for faults of the platform" in shown
 
 
 def test_what_others_use_is_counted(cluster: OnKubernetes) -> None:
