@@ -86,7 +86,7 @@ class KubeApi:
         self.tokens.append((what[1], token))
         if said not in (200, LOST):
             return self._no(said, self.because or " ".join(what))
-        do = self._of_devices if what[1].startswith(API) else self._done
+        do = self._of_devices if f"{what[1]}/".startswith(f"{API}/") else self._done
         answer = do(*what, json.loads(body or b"null"), int(token))
         if said == LOST:
             raise EngineAway("the connection broke")

@@ -18,7 +18,7 @@ pytestmark = [
 ONCE = "[ $ALLOT_ATTEMPT -gt 1 ] || sleep 1000"
 SHORT = {
     "evictionSoft": {"memory.available": "1Pi"},
-    "evictionSoftGracePeriod": {"memory.available": "1s"},
+    "evictionSoftGracePeriod": {"memory.available": "0s"},
     "evictionPressureTransitionPeriod": "1s",
 }
 """More memory has to be free than there is. Hard, it would be kept from all pods as well."""

@@ -1,5 +1,6 @@
 """Hardware that is out of use here is marked in a real Kubernetes, with our rights alone."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -106,3 +107,27 @@ def test_a_device_with_a_name_is_tainted_by_a_rule(
     named.up()
     named.allot("health", "ok", f"{node}:1")
     until(lambda: not rules(), "the rule to be taken off")
+
+
+def test_without_the_right_to_rules_a_device_is_marked_by_its_node(
+    kubernetes: Kubernetes, named: RealCluster
+) -> None:
+    node = kubernetes.nodes[0]
+    rules = kubernetes.get("clusterrole", "allotment")["rules"]
+    (at,) = (at for at, each in enumerate(rules) if "devicetaintrules" in each["resources"])
+    may = [{"op": "replace", "path": f"/rules/{at}/verbs", "value": ["list"]}]
+    words = ("patch", "clusterrole", "allotment", "--type=json", "-p", json.dumps(may))
+    kubernetes.kubectl(*words)
+    try:
+        named.allot("health", "bad", f"{node}:1")
+        soft = {KEY: "PreferNoSchedule"}
+        until(lambda: taints(kubernetes, node) == soft, "the mark of the node")
+        assert not kubernetes.ask("GET", RULES)["items"]
+        said = named.allot("doctor").stdout
+        for verb in ("create", "delete"):
+            why = "devices that are out of use here are marked by their nodes"
+            assert f"no right to {verb} devicetaintrules: {why}" in said
+        named.allot("health", "ok", f"{node}:1")
+        until(lambda: not taints(kubernetes, node), "the mark to be taken off")
+    finally:
+        kubernetes.apply_manifests()

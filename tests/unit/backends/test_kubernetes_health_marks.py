@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import client as client_of
 from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.device_objects import RULES
 from allotment.backends.kubernetes.discover import UNHEALTHY, report_of
 from allotment.backends.kubernetes.health_marks import (
+    AGAIN_S,
     HealthMarks,
     Mark,
     name_of,
@@ -129,6 +131,30 @@ def test_a_mark_is_written_once_there_is_room_for_it_and_again_on_a_node_that_ca
     assert not is_marked(kube())  # Somebody took it off.
     assert not is_marked()
     assert is_marked(kube())
+
+
+def test_where_rules_may_not_be_made_a_device_is_marked_by_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, now = KubeApi(), [1.0]
+    api.objects[RULES] = {"metadata": {}, "items": []}
+    api.objects["/api/v1/nodes/n2"] = msgspec.to_builtins(kube())
+    api.forbids = {("POST", RULES)}
+    monkeypatch.setattr(client_of, "Http", api.opened)
+    client = Client(access_of(str(a_kubeconfig(tmp_path))), "ns", Contact("it", "pods"))
+    marks = HealthMarks(client, "me", lambda: [NAMED], lambda: out((1, 1)), lambda: now[0])
+
+    def tried() -> int:
+        """Look at the node, and return how often a rule was to be made."""
+        api.asked.clear()
+        asyncio.run(marks.look({"n2": kube()}))
+        return api.asked.count(("POST", RULES))
+
+    assert tried() == 1
+    assert "/api/v1/nodes/n2" in api.patched
+    assert tried() == 0
+    now[0] += AGAIN_S
+    assert tried() == 1
 
 
 def _ready(found: KubeNode) -> KubeNode:

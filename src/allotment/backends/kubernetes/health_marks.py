@@ -12,11 +12,12 @@ off stays off until then, or a restart; and only marks of this service are taken
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
+from math import inf
 
 import msgspec
 import structlog
 
-from allotment.backends.kubernetes.client import Client, Denied
+from allotment.backends.kubernetes.client import FORBIDDEN, Client, Denied
 from allotment.backends.kubernetes.device_objects import GROUP, RULES, parts_of
 from allotment.backends.kubernetes.discover import UNHEALTHY
 from allotment.backends.kubernetes.inventory import all_of
@@ -149,6 +150,8 @@ class HealthMarks:
         """The names of the rules that were made; None where there are none to be had."""
         self._rest = 0.0
         """Until when nothing is tried that was refused."""
+        self._no_rules = -inf
+        """Until when no rule is made, as that was refused."""
 
     async def look(self, there: Mapping[str, KubeNode]) -> None:
         """Write the marks of what changed since the last look; `there` are the nodes. Raises
@@ -161,10 +164,8 @@ class HealthMarks:
                 self._marks = {
                     name: mark for name, node in there.items() if (mark := self._on(node))
                 }
-            want = wanted(self._nodes(), self._health(), has_rules=self._rules is not None)
+            want = await self._with_rules(wanted(self._nodes(), self._health(), has_rules=True))
             await self._mark_nodes(self._marks, want.nodes, there)
-            if self._rules is not None:
-                await self._mark_devices(self._rules, want.devices)
         except EngineAway:
             raise
         except BackendError as error:
@@ -172,6 +173,21 @@ class HealthMarks:
             log.warning(
                 "hardware that is out of use is not marked in Kubernetes", why=str(error)
             )
+
+    async def _with_rules(self, want: Marks) -> Marks:
+        """Mark devices by rules; return the marks that nodes are to have. Devices are marked by
+        their nodes where rules may not be made."""
+        if self._rules is not None and self._clock() >= self._no_rules:
+            try:
+                await self._mark_devices(self._rules, want.devices)
+            except Denied as error:
+                if error.status != FORBIDDEN:
+                    raise
+                self._no_rules = self._clock() + AGAIN_S
+                log.warning("devices are marked by their nodes", why=str(error))
+            else:
+                return want
+        return wanted(self._nodes(), self._health(), has_rules=False)
 
     def _on(self, node: KubeNode) -> Mark | None:
         for taint in node.spec.taints or ():
@@ -226,7 +242,7 @@ class HealthMarks:
         try:
             found = await all_of(self._client, RULES, Thing)
         except Denied as error:
-            if error.status not in (403, 404):
+            if error.status not in (FORBIDDEN, 404):
                 raise
             return None
         return {
