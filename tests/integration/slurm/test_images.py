@@ -136,10 +136,13 @@ def test_a_job_goes_to_the_node_that_has_its_image(
     filling = cluster.submit(shell("sleep 1000", tenant="ann", resources={"gpu": 4}))
     cluster.wait_for(filling, "running")
     (first,) = nodes_of(cluster, filling)
-    fetched = cluster.submitted(image, "cat /srv/note", "ann", **one)
-    cluster.wait_for(fetched, "succeeded")
+    fetched = cluster.submitted(image, f"cat /srv/note; {until_told()}", "ann", **one)
+    cluster.wait_for(fetched, "running")
     (second,) = nodes_of(cluster, fetched)
     assert second != first
+    until(lambda: is_seen(cluster, image), "the service to hear which node has it")
+    cluster.allot("exec", str(fetched), "--", "sh", "-c", "touch $TMPDIR/go")
+    cluster.wait_for(fetched, "succeeded")
     cluster.allot("cancel", str(filling))
     cluster.wait_for(filling, "cancelled")
     again = cluster.submitted(image, "cat /srv/note", "ann", **one)
@@ -149,6 +152,12 @@ def test_a_job_goes_to_the_node_that_has_its_image(
     plain = cluster.submit(shell("true", tenant="ann"))
     cluster.wait_for(plain, "succeeded")
     assert nodes_of(cluster, plain) == {first}
+
+
+def is_seen(cluster: OnNodes, image: str) -> bool:
+    """Whether an event says that some node has an image."""
+    told = cluster.get("/v1/events?limit=1000")
+    return any(f"image {image}" in event["text"] for event in told)
 
 
 def nodes_of(cluster: OnNodes, job: int) -> set[str]:
