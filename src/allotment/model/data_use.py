@@ -35,7 +35,8 @@ class DataUse(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     digest: str = ""
     """That of the version's list of files: another of this name is not the same."""
     fetched: bool = False
-    """Whether its files may have to come from an object store before a task can start."""
+    """Whether its files may have to come, from an object store or to a node, before a task can
+    start."""
 
     def __str__(self) -> str:
         return str(DataReference(self.name, self.tenant, self.version))

@@ -32,7 +32,9 @@ class Ability(StrEnum):
     MPIRUN = "mpirun"
     """A task can start ranks in the other tasks of its job, with mpirun."""
     DATASETS = "datasets"
-    """A task finds datasets by their names where its job wants them."""
+    """A task finds versions of datasets by their names where its job wants them."""
+    FOLDERS = "folders"
+    """The same of folders that an administrator registered under a name."""
     VERSIONS = "versions"
     """The service sees what a task leaves, and can keep that as a version of a dataset."""
     ENVIRONMENTS = "environments"
@@ -126,7 +128,8 @@ def asked_by(spec: JobSpec) -> tuple[Ability, ...]:
     starts = {Mpi.NONE: (), Mpi.MPIRUN: (Ability.MPIRUN,)}.get(spec.mpi, (Ability.PMI,))
     brings = (
         (Ability.IMAGES, spec.image),
-        (Ability.DATASETS, spec.data),
+        (Ability.DATASETS, any(use.digest for use in spec.data)),
+        (Ability.FOLDERS, any(not use.digest for use in spec.data)),
         (Ability.VERSIONS, spec.makes_versions),
         (Ability.ENVIRONMENTS, spec.environment),
     )

@@ -22,8 +22,11 @@ INSTEAD = {
     Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
     "in a service that runs as root, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`). "
-    "Datasets by name need an engine of type local, of type pilot without `folder`, or of type "
-    "kubernetes with `shared`.",
+    "Versions of datasets need an engine of type local or pilot, or of type kubernetes with "
+    "`shared`.",
+    Ability.FOLDERS: "Name the folder by its path, if the nodes have it (`data: /PATH`). By "
+    "its name it needs an engine of type local or pilot, of type kubernetes with `shared`, or "
+    "of type slurm with bubblewrap (`apt install bubblewrap`).",
     Ability.VERSIONS: "Take `save` and `checkpoint.save` out, or name an engine of type "
     "local or slurm, or of type pilot without `folder`.",
     Ability.ENVIRONMENTS: "Take `environment` out, or bring an `image` that has the packages. "

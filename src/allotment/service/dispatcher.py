@@ -231,10 +231,11 @@ class Dispatcher:
             return dict.fromkeys(keys, trouble)
         phases: tuple[Phase, ...] = ()
         try:
-            phases = await self._uses.ready(job, is_wanted)
+            phases = await self._uses.ready(job, workspace, nodes, is_wanted)
             phases += await self.environments.ready(job, workspace, nodes, is_wanted)
-            phases += await self._layouts.of(job, account, workspace)
-            data = self._uses.mounts_of(job)
+            limits = self.state.config.limits
+            phases += await self._layouts.of(job, account, workspace, nodes, limits, is_wanted)
+            data = self._uses.mounts_of(job, workspace.folders)
         except BackendError as error:
             return dict.fromkeys(keys, str(error))
         except (NotUsable, Unusable) as error:

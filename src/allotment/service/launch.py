@@ -44,7 +44,7 @@ class Folders(msgspec.Struct, frozen=True):
 
     root: str
     kept: str = ""
-    """Where environments are, if that is not below `root`."""
+    """Where environments, data and code are, if that is not below `root`."""
 
     def outputs(self, job: JobId, spec: JobSpec) -> str:
         """Return the folder with one sub-folder for each attempt."""
@@ -74,7 +74,7 @@ class Folders(msgspec.Struct, frozen=True):
 
     def working(self) -> str:
         """Return the folder of the working folders of jobs that took code along."""
-        return f"{self.root}/{WORKING}"
+        return f"{self.kept or self.root}/{WORKING}"
 
     def code(self, job: JobId, attempt: AttemptNo) -> str:
         """Return the working folder of one attempt of such a job."""
@@ -87,6 +87,10 @@ class Folders(msgspec.Struct, frozen=True):
     def pythons(self) -> str:
         """Return the folder of the Pythons that were fetched for environments."""
         return f"{self.kept or self.root}/environments/pythons"
+
+    def version(self, dataset: str, digest: str) -> str:
+        """Return where a version of a dataset is laid out."""
+        return f"{self.kept or self.root}/data/{dataset}/trees/{digest}"
 
     def size_file(self, job: JobId, attempt: AttemptNo) -> str:
         """Return the file that has the present number of tasks of an elastic gang."""
@@ -159,6 +163,7 @@ def gang_launch(  # noqa: PLR0913 - all that a request is made of
         hosts=mpi_hosts(job, nodes),
         phases=phases,
         data=data,
+        code=code,
         packages=_packages(spec, folders),
         kept=_kept(spec, folders),
         # Of a gang none: a rank whose memory is away makes the calls of the others hang.

@@ -281,6 +281,8 @@ class GangLaunch(msgspec.Struct, frozen=True):
     """The datasets that its tasks find by their names."""
     kept: tuple[str, ...] = ()
     """Those of `read_only` that are the service's, for all who may know of them to read."""
+    code: str = ""
+    """That one of `writable` which is the service's own: a copy of the code of its job."""
     packages: str = ""
     """The folder of its environment: its programs are found before those of an image."""
     by_driver: bool = False
@@ -452,6 +454,10 @@ class Contained(Protocol):
 
     default_image: str
     """For jobs that name none; '' where they have to."""
+
+    def shows(self, path: str) -> bool:
+        """Whether containers can be shown a folder of the service's."""
+        ...
 
 
 @runtime_checkable

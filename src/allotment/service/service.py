@@ -181,9 +181,7 @@ class Service:
         self._live_use = LiveUse(self.state, backend, self._progress)
         self._paths = PathCheck(state_dir, self.pipeline.workspaces.is_seen)
         self.images = Images(self.state, backend)
-        self.code = Code(
-            self.state, self.finding, self.folders, backend, self.pipeline.workspaces
-        )
+        self.code = Code(self.state, self.finding, self.folders, backend)
         self.environments = self.pipeline.dispatcher.environments
         self.datasets = self.pipeline.datasets
         self._saving = Saving(self.state, self.datasets, self.folders, self.pipeline.command)

@@ -5,11 +5,12 @@ job's tasks are on, and says whose rights count.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from allotment.model.ids import Actor, JobId, TaskKey
+from allotment.model.ids import Actor, AttemptNo, JobId, TaskKey
 from allotment.service.batch.files import File
 from allotment.service.launch import Folders
 from allotment.service.ports import Identity
@@ -75,6 +76,40 @@ class Kept(msgspec.Struct, frozen=True):
     takes so long that other jobs begin meanwhile."""
     limit: int
     """Bytes that a node may keep of such folders."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """Files by content that an attempt needs on its nodes: its code, or a version of data."""
+
+    owner: str
+    """Whose they are, as a path below the service's folder, and below that of a node."""
+    digest: str
+    """Of the list of them."""
+    read: Callable[[], bytes]
+    """Returns that list. Blocks. Raises OSError."""
+    file: Callable[[str], Path]
+    """Returns where a file lies, by the name that the list has for it."""
+    are_digests: bool = True
+    """Whether these names are digests of what is in the files."""
+
+
+class CodeCopy(msgspec.Struct, frozen=True):
+    """The folder that an attempt works in, with the code that its job took along."""
+
+    code: Listed
+    job: JobId
+    attempt: AttemptNo
+    identity: Identity | None = None
+    """Whose it becomes; None for whoever we are."""
+
+
+class DataKept(msgspec.Struct, frozen=True):
+    """What nodes may keep of data, for the next tasks that want them."""
+
+    limit: int
+    """Bytes."""
+    in_use: Callable[[], frozenset[str]]
+    """Returns those of jobs that run or start, as `OWNER/DIGEST`: these stay."""
 
 
 # ── what a job leaves ───────────────────────────────────────────────────────────────────
@@ -181,6 +216,29 @@ class Bringing(Protocol):
     ) -> None:
         """Have folders on nodes, whole and as they are here. Returns early where they are not
         wanted any more. Raises BackendError."""
+        ...
+
+    async def bring_data(
+        self,
+        nodes: Sequence[str],
+        job: JobId,
+        versions: Sequence[Listed],
+        kept: DataKept,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Have versions of data on nodes, each laid out at the path that `folders` says.
+
+        As `bring`: what came whole is not sent again.
+        """
+        ...
+
+    async def bring_code(
+        self, nodes: Sequence[str], copy: CodeCopy, limit: int, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Have a copy of a job's code on its nodes, where `folders` says. As `bring`.
+
+        A node keeps `limit` bytes of one user's code at most.
+        """
         ...
 
 

@@ -64,28 +64,20 @@ class Workspaces:
         for workspace, names, own in found.values():
             yield workspace, tuple(names), own
 
-    def is_seen_by_all(self, spec: JobSpec) -> bool:
-        """Whether the service sees the disks of all nodes that a job may run on."""
-        return all(self._seen_for(spec))
-
     def is_seen(self, spec: JobSpec) -> bool:
-        """Whether the service sees the disk of some node that a job may run on."""
-        return self._apart is None or any(self._seen_for(spec))
-
-    def _seen_for(self, spec: JobSpec) -> list[bool]:
-        """Whether the service sees the disk of each engine that a job may run on.
+        """Whether the service sees the disk of some node that a job may run on.
 
         The nodes of an engine are alike; of thousands, a submission looks at one of each.
         """
         if self._apart is None:
-            return []
+            return True
         nodes = self._state.cluster.nodes
         if nodes is not self._nodes:  # a cluster keeps its nodes; others come with another
             self._nodes = nodes
             self._one_of = {node.engine: node.name for node in nodes.values()}
         is_any = spec.engine in ("", ANY_ENGINE)
-        return [
+        return any(
             self._apart.workspace_of(name) is None
             for engine, name in self._one_of.items()
             if is_any or engine in ("", spec.engine)
-        ]
+        )

@@ -75,7 +75,8 @@ def sharing(
     mirror = Mirror(folder / "pythons")
     mirror.add(98)
     shared = (
-        f", shared: {{{state}/environments: host, {state}/data: {CLAIM}, {folder}/nfs: host}}"
+        f", shared: {{{state}/environments: host, {state}/data: {CLAIM}, "
+        f"{state}/working: host, {folder}/nfs: host}}"
     )
     with pytest.MonkeyPatch.context() as patch, a_package_index(folder / "home") as index:
         patch.setenv("HOME", str(folder / "home"))
@@ -187,6 +188,53 @@ def test_a_registered_folder_is_in_pods_where_nodes_see_it(sharing: Sharing) -> 
     status, refused = sharing.ask_as(ANN, spec)
     assert (status, refused["code"]) == (501, "not_supported"), refused
     assert "nodes do not see" in refused["detail"]
+
+
+def test_code_is_in_the_pods_of_its_user_alone(sharing: Sharing) -> None:
+    project = sharing.state.parent / "project"
+    project.mkdir()
+    (project / "a").write_text("first\n")
+    run = "id -u; stat -c '%u %a' . a; cat a; pwd; echo x >made && cat made; cat /proc/mounts"
+    small = ("--cpus", "0.1", "--memory", "64MiB", "--tenant", "ann")
+    words = ("run", "-q", "--code", str(project), *small, "--", "sh", "-c", run)
+    ran = as_user(ANN, sharing, *words)
+    assert ran.returncode == 0, ran.stderr
+    uid, job = getpwnam(ANN).pw_uid, sharing.jobs()[0]["id"]
+    place = f"{sharing.state}/working/{job}/attempt-1"
+    said = ran.stdout.splitlines()
+    assert said[:6] == [str(uid), f"{uid} 755", f"{uid} 644", "first", place, "x"]
+    assert sum("/working/" in line for line in said[6:]) == 1, "only its own is mounted"
+    (project / "a").write_text("second\n")
+    cloned = as_user(ANN, sharing, "clone", str(job), "--json")
+    assert cloned.returncode == 0, cloned.stderr
+    clone = sharing.jobs()[0]["id"]
+    assert clone != job
+    sharing.wait_for(clone, *OVER)
+    assert "first" in sharing.output(clone)
+    assert "second" in as_user(ANN, sharing, *words).stdout
+    other = f"ls {sharing.state}/working {place}; cat {place}/a; true"
+    assert "first" not in sharing.says(BEN, other)
+    end = sharing.job(job)["attempts"][-1]["tasks"][0]
+    assert "code" in [phase["name"] for phase in end["phases"]]
+
+
+def test_code_is_refused_where_pods_are_not_shown_its_folder(sharing: Sharing) -> None:
+    shared = sharing.config.read_text()
+    less = shared.replace(f"{sharing.state}/working: host, ", "")
+    assert less != shared
+    sharing.config.write_text(less)
+    try:
+        sharing.down()
+        sharing.up()
+        project = sharing.state.parent / "project"
+        words = ("--code", str(project), "--tenant", "ann", "--", "true")
+        ran = as_user(ANN, sharing, "run", *words)
+        assert ran.returncode != 0
+        assert f"do not see the service's folder {sharing.state}/working" in ran.stderr
+    finally:
+        sharing.config.write_text(shared)
+        sharing.down()
+        sharing.up()
 
 
 def test_outputs_in_pods_cannot_be_saved(sharing: Sharing) -> None:

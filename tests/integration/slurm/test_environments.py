@@ -5,6 +5,7 @@ nothing is mounted, and the rights of the files are all that there is.
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from pwd import getpwnam
@@ -194,13 +195,80 @@ def test_a_checkpoint_of_a_job_of_slurm_becomes_a_version_and_comes_back(
     assert "step-one" in service.output(answer["id"]), str(service.job(answer["id"]))
 
 
-def test_datasets_are_refused_in_jobs_of_slurm(service: OnBoth) -> None:
+def test_versions_are_refused_in_jobs_of_slurm(service: OnBoth) -> None:
     as_user(ANN, service, "data", "create", "words")
     words = service.state.parent / "words"
     words.write_text("only-for-ann\n")
     as_user(ANN, service, "data", "put", "words", str(words))
-    spec = {"name": "t", "tenant": TENANTS[ANN], "command": "true", "engine": "jobs",
-            "data": {"words": "/w"}}  # fmt: skip
-    status, refused = service.ask_as(ANN, spec)
+    status, refused = service.ask_as(ANN, asks({"words": "/w"}))
     assert (status, refused["code"]) == (501, "not_supported"), refused
-    assert "Engine jobs cannot mount datasets by their names" in refused["detail"]
+    assert "Engine jobs cannot mount versions of datasets" in refused["detail"]
+    assert "engine of type local or pilot" in refused["hint"]
+
+
+def asks(data: dict[str, Any], user: str = ANN, command: str = "true") -> dict[str, Any]:
+    """Describe a job of Slurm that uses datasets."""
+    return {"name": "t", "tenant": TENANTS[user], "command": command, "engine": "jobs",
+            "resources": {"cpu": 0.1, "memory": "64MiB"}, "data": data}  # fmt: skip
+
+
+def register(service: OnBoth, name: str, owner: str, mode: int) -> Path:
+    """Register a folder of a user's that service and nodes see."""
+    place = service.state.parent / name
+    place.mkdir()
+    (place / "a").write_text("by-nfs\n")
+    uid = getpwnam(owner).pw_uid
+    os.chown(place, uid, uid)
+    place.chmod(mode)
+    words = ("create", place.name, "--folder", str(place), "--tenant", "ann")
+    made = service.allot("data", *words)
+    assert made.returncode == 0, made.stderr
+    return place
+
+
+@pytest.mark.needs_tool("bwrap")
+def test_a_registered_folder_is_in_jobs_of_slurm_at_its_place(service: OnBoth) -> None:
+    place = register(service, "nfs", ANN, 0o755)
+    look = (
+        "cat /data/n/a $ALLOT_DATA_NFS/a; ! echo x >/data/n/a || exit 1; "
+        "ls -d /usr /etc/passwd; id -un; pwd; exit 7"
+    )
+    job = service.ended(ANN, "jobs", look, data={"nfs": "/data/n"})
+    said = service.output(job.id)
+    assert said.count("by-nfs") == 2, said
+    assert ANN in said.split()
+    assert f"/outputs/{job.id}/" in said
+    assert service.job(job.id)["attempts"][0]["tasks"][0]["exit"]["code"] == 7
+    assert not Path("/data/n").exists()
+    status, refused = service.ask_as(BEN, asks({"ann/nfs": "/n"}, BEN))
+    assert (status, refused["code"]) == (404, "data_missing")
+    service.allot("data", "grant", "ann/nfs", f"user:{ANN}", "--write")
+    use = {"nfs": {"at": "/data/n", "write": True}}
+    service.says(ANN, "jobs", "echo new >/data/n/b", data=use)
+    assert (place / "b").read_text() == "new\n"
+
+
+@pytest.mark.needs_tool("bwrap")
+def test_a_job_with_a_folder_is_told_to_save(service: OnBoth) -> None:
+    if not (service.state.parent / "nfs").exists():
+        register(service, "nfs", ANN, 0o755)
+    script = "trap 'cat /data/n/a; exit 0' TERM; echo up; while :; do sleep 0.1; done"
+    status, job = service.ask_as(ANN, asks({"nfs": "/data/n"}, command=script))
+    assert status == 201, job
+    until(lambda: "up" in service.output(job["id"]), "the job to be up")
+    inside = service.allot("exec", str(job["id"]), "--", "cat", "/data/n/a")
+    assert inside.stdout == "by-nfs\n", inside.stderr
+    service.allot("cancel", str(job["id"]))
+    service.wait_for(job["id"], "cancelled")
+    assert "by-nfs" in service.output(job["id"]), "its folder was there as long as it was"
+
+
+@pytest.mark.needs_tool("bwrap")
+def test_a_folder_that_its_user_may_not_read_is_refused_at_once(service: OnBoth) -> None:
+    """Where root mounts it, only the folder's own rights count, not those above it."""
+    (service.state.parent / "above").mkdir(mode=0o700)
+    place = register(service, "above/closed", BEN, 0o755)
+    status, refused = service.ask_as(ANN, asks({"closed": "/data/c"}))
+    assert (status, refused["code"]) == (403, "forbidden"), refused
+    assert f"{place}: permission denied" in refused["detail"]
+    assert "by-nfs" in service.says(ANN, "held", "cat /data/c/a", data={"closed": "/data/c"})

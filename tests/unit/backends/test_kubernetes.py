@@ -276,8 +276,13 @@ def test_what_an_engine_can_do_follows_from_what_its_pods_see() -> None:
         return abilities_by(setup, Path("/s"))
 
     assert sees() == frozenset()
-    assert sees(shared=(("/s/data", "c"),)) == {Ability.DATASETS}
-    assert sees(shared=(("/s", FROM_HOST),)) == {Ability.DATASETS, Ability.ENVIRONMENTS}
+    assert sees(shared=(("/nfs", "c"),)) == {Ability.FOLDERS}
+    assert sees(shared=(("/s/data", "c"),)) == {Ability.DATASETS, Ability.FOLDERS}
+    assert sees(shared=(("/s", FROM_HOST),)) == {
+        Ability.DATASETS,
+        Ability.ENVIRONMENTS,
+        Ability.FOLDERS,
+    }
     assert Ability.VERSIONS in sees(volumes=(("/s", FROM_HOST),))
 
 

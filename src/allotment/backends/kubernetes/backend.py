@@ -302,6 +302,9 @@ class KubernetesBackend:
         service may see some."""
         return self._in_pods
 
+    def shows(self, path: str) -> bool:
+        return bool(sight_of(self._setup).claim_of(path)[0])
+
     async def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:
         """Return why pods cannot be shown some datasets; '' where they can."""
         why = sight_of(self._setup).why_not(mounts) or await self._registered.why_not(mounts)

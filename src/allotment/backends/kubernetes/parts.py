@@ -38,8 +38,11 @@ class Sight(msgspec.Struct, frozen=True):
     def parts(self, gang: GangLaunch) -> list[DataMount]:
         """Return what is mounted for a gang besides the volumes: what the service named, never
         what a user did, since a kubelet asks nobody's rights."""
-        own = [path for path in gang.kept if not above(path, self.volumes)]
-        return [*(DataMount(path, path) for path in own), *gang.data]
+        shown = [DataMount(path, path) for path in gang.kept]
+        if gang.code:
+            shown.append(DataMount(gang.code, gang.code, write=True))
+        own = (part for part in shown if not above(part.source, self.volumes))
+        return [*own, *gang.data]
 
     def why_not(self, mounts: Sequence[DataMount]) -> str:
         """Return why some folders cannot be mounted in pods; '' where they can."""
@@ -64,9 +67,10 @@ def abilities_by(setup: EngineSetup, kept: Path) -> frozenset[Ability]:
     sees = {
         Ability.ENVIRONMENTS: sight.claim_of(f"{kept.absolute()}/{ENVIRONMENTS}")[0],
         Ability.DATASETS: sight.claim_of(f"{kept.absolute()}/{DATA}")[0],
+        Ability.FOLDERS: sight.volumes or sight.shared,
         Ability.VERSIONS: above(f"{kept.absolute()}/outputs", sight.volumes),
     }
-    return frozenset(ability for ability, claim in sees.items() if claim)
+    return frozenset(ability for ability, seen in sees.items() if seen)
 
 
 class Mounts:

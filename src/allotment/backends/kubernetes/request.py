@@ -116,7 +116,8 @@ def missing_paths(gang: GangLaunch, key: TaskKey, sight: Sight) -> list[str]:
     That with its attempt's host file, which the service makes, is not missed.
     """
     own = f"/attempts/{key.job}/{key.attempt}"
-    shown = [*gang.kept, *(mount.source for mount in gang.data)]
+    code = [gang.code] if gang.code else []
+    shown = [*gang.kept, *code, *(mount.source for mount in gang.data)]
     read = [path for path in gang.read_only if path not in shown and not path.endswith(own)]
     return [
         *(path for path in read if not above(path, sight.volumes)),
@@ -321,7 +322,9 @@ def _mounts(
     places: list[dict[str, Any]] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     places += seen.places
     # Not where it works: that may be a folder of the image, with files in it.
-    own = dict.fromkeys(path for path in gang.writable if not above(path, sight.volumes))
+    own = dict.fromkeys(
+        path for path in gang.writable if path != gang.code and not above(path, sight.volumes)
+    )
     for number, path in enumerate(own):
         places.append({"name": f"own{number}", "emptyDir": {}})
         mounts.append({"name": f"own{number}", "mountPath": path})

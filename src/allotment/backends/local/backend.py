@@ -464,6 +464,10 @@ class LocalBackend:
             raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
         return self._images
 
+    def runs(self, job: JobId) -> bool:
+        """Whether tasks of a job run here, or are about to."""
+        return any(key.job == job for key in tuple(self._live))
+
     @property
     def is_idle(self) -> bool:
         """Whether no task is known to run."""

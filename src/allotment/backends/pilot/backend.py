@@ -89,13 +89,9 @@ COURTESY_S = 30.0
 LEASE_S = 3600.0
 
 
-SEEN = frozenset({Ability.DATASETS, Ability.VERSIONS})
-"""What rests on files that the service and the nodes see both."""
-
-
 def abilities_on(disk: str) -> frozenset[Ability]:
     """Return what can be done with the nodes' own disks; '' where they see the service's."""
-    return PilotBackend.abilities - SEEN if disk else PilotBackend.abilities
+    return PilotBackend.abilities - {Ability.VERSIONS} if disk else PilotBackend.abilities
 
 
 class PilotBackend:
@@ -731,9 +727,10 @@ class PilotBackend:
     async def why_no_mounts(self, mounts: Sequence[DataMount]) -> str:  # noqa: ARG002 - all alike
         """Return why nodes do not see the service's datasets; '' where they may.
 
-        A node that does not all the same says so when a task is to begin there.
+        A node that does not all the same says so when a task is to begin there. To disks of
+        their own they are sent.
         """
-        if self._data is None:
+        if self._data is None or self._disk:
             return ""
         data, root = os.path.realpath(self._data), os.path.realpath(self._root)
         return why_unseen(data, root, Path("/proc/self/mountinfo").read_text())

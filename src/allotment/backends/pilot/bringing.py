@@ -10,7 +10,6 @@ import io
 import os
 import re
 import tarfile
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,7 @@ import msgspec
 
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.sending import Turns
 from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError
 from allotment.service.workspace import Kept
@@ -46,7 +46,7 @@ class Bringing:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._turns = defaultdict[str, asyncio.Lock](asyncio.Lock)
+        self._turns = Turns()
 
     async def bring(
         self, links: Sequence[Link], kept: Kept, is_wanted: Callable[[], bool]
@@ -56,7 +56,9 @@ class Bringing:
         Raises BackendError.
         """
         for name in kept.names:
-            async with self._turns[name]:
+            async with self._turns.turn(name, is_wanted) as is_ours:
+                if not is_ours:
+                    return
                 asked = [link.call(fm.HasKept(name), bool) for link in links]
                 has = zip(links, await gather_all(asked), strict=True)
                 lacking = [link for link, is_there in has if not is_there]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from allotment.model.ids import JobId
+from allotment.model.ids import AttemptNo, JobId
 from allotment.service.batch.files import File
 from allotment.service.ports import Identity
 from allotment.service.workspace import FileBelow, JobFolders, Left, Watched
@@ -121,7 +121,60 @@ class UnpackKept(msgspec.Struct, frozen=True, tag="unpack_kept"):
     """Bytes of all that the node may keep."""
 
 
+class HasListed(msgspec.Struct, frozen=True, tag="has_listed"):
+    """Ask whether a node has all files of a list, ready for tasks. Answered with that."""
+
+    owner: str
+    """Whose the files are: `code/UID`, or `data/ID` of a dataset."""
+    digest: str
+    """Of the list."""
+
+
+class TakeFiles(msgspec.Struct, frozen=True, tag="take_files"):
+    """Take a piece of files in, as `content/receiving.py` has them. Answered with nothing."""
+
+    owner: str
+    data: bytes
+    limit: int
+    """Bytes that the node may keep of such files."""
+    is_first: bool
+    """Whether nothing before belongs to it."""
+    are_digests: bool = True
+    """Whether the files' names are digests of what is in them."""
+
+
+class LackFiles(msgspec.Struct, frozen=True, tag="lack_files"):
+    """Ask which files a node lacks of a list that came; it makes room for them.
+
+    Answered with their names, each as 32 bytes.
+    """
+
+    owner: str
+    digest: str
+    limit: int
+    in_use: frozenset[str] = frozenset()
+    """Which lists jobs use that run or start, as `OWNER/DIGEST`: these stay."""
+
+
+class LayData(msgspec.Struct, frozen=True, tag="lay_data"):
+    """Lay out a version of data whose files are all there. Answered with nothing."""
+
+    owner: str
+    digest: str
+
+
+class LayCode(msgspec.Struct, frozen=True, tag="lay_code"):
+    """Copy code to where an attempt works, for its user. Answered with nothing."""
+
+    owner: str
+    digest: str
+    job: JobId
+    attempt: AttemptNo
+    identity: Identity | None = None
+
+
 KeptOp = HasKept | PutKept | UnpackKept
+ListedOp = HasListed | TakeFiles | LackFiles | LayData | LayCode
 FileOp = (
     MakeFolders
     | WriteFiles
@@ -132,4 +185,5 @@ FileOp = (
     | PutFile
     | ClearCheckpoints
     | KeptOp
+    | ListedOp
 )

@@ -16,6 +16,10 @@ from allotment.backends.pilot.file_messages import (
     FileOp,
     ForgetFiles,
     HasKept,
+    HasListed,
+    LackFiles,
+    LayCode,
+    LayData,
     ListFiles,
     Listing,
     LookAt,
@@ -24,9 +28,11 @@ from allotment.backends.pilot.file_messages import (
     PutFile,
     PutKept,
     ReadFile,
+    TakeFiles,
     UnpackKept,
     WriteFiles,
 )
+from allotment.backends.pilot.node_content import NodeContent
 from allotment.backends.pilot.node_kept import NodeKept
 from allotment.model.errors import BackendError, Rejected
 from allotment.rights import paths
@@ -48,6 +54,7 @@ class NodeFiles:
 
     def __init__(self, folder: Path, backend: LocalBackend) -> None:
         self._kept = NodeKept(folder)
+        self._content = NodeContent(folder, backend.runs)
         self._here = HostWorkspace(str(folder), LOOK_S)
         self._backend = backend
 
@@ -56,6 +63,8 @@ class NodeFiles:
         match op:
             case HasKept() | PutKept() | UnpackKept():
                 return await asyncio.to_thread(self._kept.do, op)
+            case HasListed() | TakeFiles() | LackFiles() | LayData() | LayCode():
+                return await asyncio.to_thread(self._content.do, op)
             case LookAt(watched):
                 return await self._look(watched)
             case ListFiles(left, most):

@@ -6,7 +6,7 @@ the gang's first task is. What a job reports is looked for there too.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from typing import TypeVar
 
 import structlog
@@ -15,6 +15,7 @@ from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.bringing import Bringing
 from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.sending import Sending
 from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import JobId
@@ -23,10 +24,13 @@ from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Folders
 from allotment.service.workspace import (
     Changed,
+    CodeCopy,
+    DataKept,
     FileBelow,
     JobFolders,
     Kept,
     Left,
+    Listed,
     OpenFile,
     Watched,
 )
@@ -66,7 +70,7 @@ class NodeDisks:
         self._link_of = link_of
         self._hold = hold
         self._kept = kept
-        self._bringing = Bringing(root)
+        self._bringing, self._sending = Bringing(root), Sending()
         self._occupy = occupy
         self._runs = runs
         self._accounts = HostAccounts()
@@ -95,10 +99,32 @@ class NodeDisks:
     async def bring(
         self, nodes: Sequence[str], job: JobId, kept: Kept, is_wanted: Callable[[], bool]
     ) -> None:
+        async with self._held(nodes, job) as links:
+            await self._bringing.bring(links, kept, is_wanted)
+
+    async def bring_data(
+        self,
+        nodes: Sequence[str],
+        job: JobId,
+        versions: Sequence[Listed],
+        kept: DataKept,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        async with self._held(nodes, job) as links:
+            await self._sending.data(links, versions, kept, is_wanted)
+
+    async def bring_code(
+        self, nodes: Sequence[str], copy: CodeCopy, limit: int, is_wanted: Callable[[], bool]
+    ) -> None:
+        async with self._held(nodes, copy.job) as links:
+            await self._sending.code(links, copy, limit, is_wanted)
+
+    @contextlib.asynccontextmanager
+    async def _held(self, nodes: Sequence[str], job: JobId) -> AsyncGenerator[list[Link]]:
+        """Have nodes held for files of a job meanwhile. Raises BackendError."""
         self._occupy(nodes, 1)
         try:
-            links = [await self._hold(node, job) for node in nodes]
-            await self._bringing.bring(links, kept, is_wanted)
+            yield [await self._hold(node, job) for node in nodes]
         finally:
             self._occupy(nodes, -1)
 

@@ -19,7 +19,7 @@ from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.image_names import parse
 from allotment.service.abilities import INSTEAD
 from allotment.service.image_view import ImageRow, ImageView
-from allotment.service.ports import GangLaunch, ImageWish, TaskLaunch
+from allotment.service.ports import DataMount, GangLaunch, ImageWish, TaskLaunch
 
 NONE = "none"
 """In the configuration: no images, whatever is installed."""
@@ -56,6 +56,7 @@ def container_of(gang: GangLaunch, task: TaskLaunch, program: str) -> dict[str, 
             *(["--no-https"] if image.is_near else []),
             *_mounts(gang.read_only, "ro"),
             *_mounts(gang.writable),
+            *(word for each in gang.data for word in _mount(each)),
             "--pwd", wish.begins_in or gang.workdir,
         ],
         "image": f"docker://{image.exact if image.digest else image}",
@@ -66,13 +67,16 @@ def container_of(gang: GangLaunch, task: TaskLaunch, program: str) -> dict[str, 
 
 
 def _mounts(paths: Iterable[str], *how: str) -> Sequence[str]:
-    words: list[str] = []
-    for path in paths:
-        line = io.StringIO()
-        fields = ("type=bind", f"source={path}", f"destination={path}", *how)
-        csv.writer(line, lineterminator="").writerow(fields)
-        words += ["--mount", line.getvalue()]
-    return words
+    mounts = (DataMount(path, path, write="ro" not in how) for path in paths)
+    return [word for each in mounts for word in _mount(each)]
+
+
+def _mount(mount: DataMount) -> Sequence[str]:
+    line = io.StringIO()
+    how = () if mount.write else ("ro",)
+    fields = ("type=bind", f"source={mount.source}", f"destination={mount.at}", *how)
+    csv.writer(line, lineterminator="").writerow(fields)
+    return ("--mount", line.getvalue())
 
 
 class ApptainerImages:

@@ -7,9 +7,10 @@ through links, and what the service relies on lies beside it, in a record of the
 import asyncio
 import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
@@ -137,8 +138,15 @@ class Submitted(msgspec.Struct, frozen=True):
 
 def abilities_with(apptainer: str) -> frozenset[Ability]:
     """Return what can be done, with the program that runs images; '' for none."""
-    images = frozenset({Ability.IMAGES}) if apptainer else frozenset[Ability]()
-    return SlurmBackend.abilities | images
+    programs = {Ability.IMAGES: apptainer, Ability.FOLDERS: bubblewrap()}
+    return SlurmBackend.abilities | {ability for ability, found in programs.items() if found}
+
+
+@cache
+def bubblewrap() -> str:
+    """Return the program that shows folders to tasks, '' for none: nodes are taken to be as
+    this machine."""
+    return shutil.which("bwrap") or ""
 
 
 class SlurmBackend:
@@ -366,7 +374,7 @@ class SlurmBackend:
             path.unlink(missing_ok=True)
             fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(fd, "wb") as file:
-                file.write(document_of(gang, task, self._images.program))
+                file.write(document_of(gang, task, self._images.program, bubblewrap()))
                 if identity is not None:
                     os.fchown(fd, identity.uid, identity.gid)
             if identity is not None:

@@ -1,6 +1,6 @@
 """The first process of tasks as one file, which any Python 3 of a node runs by itself. Pure.
 
-It needs one more module of ours. A zip archive holds both, uncompressed, under the names that
+It needs two more modules of ours. A zip archive holds all, uncompressed, under the names that
 they have here, and compiled beside that: a Python of our own version starts with a third less,
 any other reads the source.
 """
@@ -12,7 +12,11 @@ import zipfile
 from collections.abc import Mapping
 from hashlib import sha256
 
-MODULES = ("allotment.backends.slurm.task", "allotment.backends.local.runner.logs")
+MODULES = (
+    "allotment.backends.slurm.task",
+    "allotment.backends.slurm.folders",
+    "allotment.backends.local.runner.logs",
+)
 MAIN = """\
 import sys
 from allotment.backends.slurm.task import start

@@ -10,6 +10,7 @@ from allotment.backends.slurm.discover import UNTYPED
 from allotment.backends.slurm.reservations import Calendar, Holder
 from allotment.backends.slurm.settings import Partition
 from allotment.model.engines import EngineSetup
+from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import MIB, MINUTE, Millis, Resources, WallTime
 from allotment.service.ports import Binding, GangLaunch, TaskLaunch
@@ -41,10 +42,13 @@ def name_of(prefix: str, key: TaskKey) -> str:
     return f"{prefix}-{key.job}.{key.attempt}.{key.index}"
 
 
-def document_of(gang: GangLaunch, task: TaskLaunch, apptainer: str = "") -> bytes:
+def document_of(
+    gang: GangLaunch, task: TaskLaunch, apptainer: str = "", bubblewrap: str = ""
+) -> bytes:
     """Return what the task's first process reads: `request.json`.
 
-    `apptainer` is the program that runs images. Raises BackendError where there is none.
+    `apptainer` is the program that runs images, and `bubblewrap` what shows folders to a task
+    without. Raises BackendError where there is none.
     """
     env = {name: value for name, value in task.env if name not in UNSEEN}
     container = container_of(gang, task, apptainer)
@@ -57,9 +61,20 @@ def document_of(gang: GangLaunch, task: TaskLaunch, apptainer: str = "") -> byte
         "log_bytes": gang.log_bytes,
         "is_rank": gang.mpi.by_engine,
         "container": container,
+        "folders": None if container is not None else folders_of(gang, bubblewrap),
         "phases": [span_of(phase) for phase in gang.phases],
     }
     return json.dumps(told).encode()
+
+
+def folders_of(gang: GangLaunch, bubblewrap: str) -> dict[str, object] | None:
+    """Return the folders that a task finds at places of its job's; None where it has none."""
+    if not gang.data:
+        return None
+    if not bubblewrap:
+        raise BackendError("nothing here shows folders to tasks: bubblewrap is not found")
+    mounts = [(each.source, each.at, "rw" if each.write else "ro") for each in gang.data]
+    return {"program": bubblewrap, "mounts": mounts}
 
 
 def script_of(folder: str, runner: str) -> str:

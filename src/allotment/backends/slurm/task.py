@@ -30,6 +30,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from allotment.backends.local.runner.logs import DEFAULT_CAP_BYTES, CappedLog
+from allotment.backends.slurm.folders import shown
 
 LOOK_S = 0.1
 BEAT_S = 20.0
@@ -74,7 +75,7 @@ def enter(folder: str, code: str, argv: list[str]) -> int:
         try:
             with contextlib.suppress(OSError):
                 os.chdir(request["cwd"])
-            argv = in_image(request.get("container"), argv)
+            argv = in_folders(request, in_image(request.get("container"), argv))
             os.execvpe(argv[0], argv, environment_of(request))
         except OSError as error:
             sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
@@ -266,7 +267,8 @@ class Task:
                 os.dup2(ours, theirs)
             env = environment_of(self.request)
             os.chdir(self.request["cwd"])
-            os.execvpe(self.command[0], self.command, env)
+            command = in_folders(self.request, self.command)
+            os.execvpe(command[0], command, env)
         except OSError as error:
             kind = "?" if isinstance(error, FileNotFoundError) else "!"
             os.write(tell, f"{kind}{error.strerror}: {error.filename}".encode()[:4000])
@@ -325,7 +327,17 @@ class Task:
         self.send(getattr(signal, f"SIG{name}", signal.SIGTERM))
 
     def send(self, number: int) -> None:
-        """Send a signal to the whole process group of the command."""
+        """Send a signal to the whole process group of the command.
+
+        Not to what shows it its folders: that would end without it, and we take its end for
+        the command's.
+        """
+        if self.request.get("folders"):
+            for pid in session_of(self.pid):
+                if pid != self.pid:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+            return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -389,6 +401,14 @@ def in_image(container: dict[str, Any] | None, argv: list[str]) -> list[str]:
         *(flags if container["has_devices"] else []),
         *container["options"], container["image"], *argv,
     ]  # fmt: skip
+
+
+def in_folders(request: dict[str, Any], argv: list[str]) -> list[str]:
+    """Return the command line of a command that finds its job's folders. Raises OSError."""
+    folders = request.get("folders")
+    if not folders:
+        return argv
+    return shown(folders["program"], folders["mounts"], request["cwd"], argv)
 
 
 def with_image_words(env: dict[str, str], container: dict[str, Any] | None) -> dict[str, str]:

@@ -41,7 +41,6 @@ from allotment.service.finding import Finding
 from allotment.service.launch import Folders
 from allotment.service.ports import Backend, Contained, Several
 from allotment.service.threads import Threads
-from allotment.service.workspaces import Workspaces
 
 SWEEP_EVERY_S: Final = 300.0
 KEEP_WORK_MS: Final = 3_600_000
@@ -74,13 +73,11 @@ class Code:
         finding: Finding,
         folders: Folders,
         backend: Backend,
-        workspaces: Workspaces,
     ) -> None:
         self._state = state
         self._finding = finding
         self._folders = folders
         self._backend = backend
-        self._workspaces = workspaces
         self._store = CodeStore(Path(folders.root))
         self._rooms: dict[int, Room] = {}
         """Of each user that sent files."""
@@ -223,13 +220,18 @@ class Code:
         engines = (
             backend.engines_for(spec.engine) if isinstance(backend, Several) else (backend,)
         )
-        is_contained = any(isinstance(engine, Contained) for engine in engines)
-        if is_contained or not self._workspaces.is_seen_by_all(spec):
+        shows = [
+            engine.shows(self._folders.working())
+            for engine in engines
+            if isinstance(engine, Contained)
+        ]
+        if not all(shows):
             raise Rejected(
                 Why.NOT_SUPPORTED,
-                "Code cannot be taken along where nodes do not see the service's folders.",
-                "Name another `engine`, or a folder that is there by `code`; or put it into "
-                "the image.",
+                "Code cannot be taken along into pods, which do not see the service's folder "
+                f"{self._folders.working()}.",
+                "Name another `engine`, put the code into the image, or ask the administrator "
+                "to add the folder to `shared` of the engine.",
             )
 
     async def note(self, jobs: tuple[JobId, ...], spec: JobSpec, owner: Actor) -> None:

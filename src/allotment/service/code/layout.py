@@ -15,15 +15,16 @@ from typing import Final
 from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError
 from allotment.model.events import Phase
-from allotment.model.ids import JobId
+from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import Instant, Millis
+from allotment.model.tenancy import Limits
 from allotment.rights.removing import remove
-from allotment.service.code.store import CodeStore, uid_of
+from allotment.service.code.store import FOLDER, CodeStore, uid_of
 from allotment.service.content.manifest import FileEntry, Manifest, folders_of
 from allotment.service.launch import Account, Folders
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
-from allotment.service.workspace import Workspace
+from allotment.service.workspace import Bringing, CodeCopy, Listed, Workspace
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -36,7 +37,7 @@ PATIENCE_S: Final = 300.0
 
 
 class Layouts:
-    """Lays out the code of attempts that start."""
+    """Lays out the code of attempts that start, here or on their nodes."""
 
     def __init__(self, own: Workspace) -> None:
         self._own = own
@@ -45,21 +46,43 @@ class Layouts:
         self._threads = Threads("layout", each=2, total=4)
 
     async def of(
-        self, job: JobRecord, account: Account, workspace: Workspace
+        self,
+        job: JobRecord,
+        account: Account,
+        workspace: Workspace,
+        nodes: Sequence[str],
+        limits: Limits,
+        is_wanted: Callable[[], bool],
     ) -> tuple[Phase, ...]:
         """Make the working folder of an attempt; return how long that took. Idempotent.
 
-        Raises BackendError, naming what failed.
+        Returns early where it is not wanted any more. Raises BackendError, naming what failed.
         """
         if job.spec.code is None:
             return ()
-        if workspace is not self._own:
-            raise BackendError(
-                f"the code of job {job.id} cannot be brought to a node with disks of its own; "
-                "name another engine, or a folder that is there (`code`)"
-            )
         began = time.time()
-        work = partial(self._made, job, job.spec.code.bundle, account.identity)
+        if isinstance(workspace, Bringing):
+            copy = self._copy_of(job, job.spec.code.bundle, account.identity)
+            await workspace.bring_code(nodes, copy, limits.code_store, is_wanted)
+        else:  # Also where pods are shown this folder.
+            await self._here(job, job.spec.code.bundle, account.identity)
+        ms = int((time.time() - began) * 1000)
+        return (Phase("code", Instant(int(began * 1000)), Millis(ms)),)
+
+    def _copy_of(self, job: JobRecord, bundle: str, owner: Identity | None) -> CodeCopy:
+        uid = uid_of(job.owner)
+        code = Listed(
+            f"{FOLDER}/{uid}",
+            bundle,
+            self._store.shelf(uid).list_file(bundle).read_bytes,
+            partial(self._store.file, uid),
+        )
+        return CodeCopy(code, job.id, job.attempts[-1].no, owner)
+
+    async def _here(self, job: JobRecord, bundle: str, owner: Identity | None) -> None:
+        of_job = job.id, job.attempts[-1].no
+        code = uid_of(job.owner), bundle
+        work = partial(copy_for, self._store, self._folders, code, of_job, owner)
         try:
             await self._threads.run(job.owner.user, work, PATIENCE_S)
         except TimeoutError:
@@ -75,20 +98,29 @@ class Layouts:
                 f"the code of job {job.id} cannot be laid out: {error.strerror}: "
                 f"{error.filename}"
             ) from error
-        ms = int((time.time() - began) * 1000)
-        return (Phase("code", Instant(int(began * 1000)), Millis(ms)),)
 
-    def _made(self, job: JobRecord, bundle: str, owner: Identity | None) -> None:
-        place = Path(self._folders.code(job.id, job.attempts[-1].no))
-        place.parent.parent.mkdir(mode=0o755, exist_ok=True)
-        place.parent.mkdir(mode=0o755, exist_ok=True)
-        for folder in (place.parent.parent, place.parent):
-            folder.chmod(0o755)
-        for earlier in place.parent.iterdir():
-            if earlier != place:
-                remove(None, str(earlier))
-        uid = uid_of(job.owner)
-        lay_out(self._store, uid, self._store.manifest(uid, bundle), place, owner)
+
+def copy_for(
+    store: CodeStore,
+    folders: Folders,
+    code: tuple[int, str],
+    of_job: tuple[JobId, AttemptNo],
+    owner: Identity | None,
+) -> None:
+    """Make the working folder of an attempt; those of earlier attempts go. Raises OSError.
+
+    `code` is whose it is, and its name.
+    """
+    place = Path(folders.code(*of_job))
+    place.parent.parent.mkdir(mode=0o755, exist_ok=True)
+    place.parent.mkdir(mode=0o755, exist_ok=True)
+    for folder in (place.parent.parent, place.parent):
+        folder.chmod(0o755)
+    for earlier in place.parent.iterdir():
+        if earlier != place:
+            remove(None, str(earlier))
+    uid, bundle = code
+    lay_out(store, uid, store.manifest(uid, bundle), place, owner)
 
 
 def drop_folders(folders: Folders, is_kept: Callable[[JobId], bool]) -> None:
@@ -107,11 +139,12 @@ def lay_out(
 ) -> None:
     """Make a folder with the files of a bundle, unless it is there. Raises OSError.
 
-    The folder above `place` is there, and nobody else's.
+    The folder above `place` is there, and nobody else's: it is made beside its place, which
+    may be on another disk than the store.
     """
     if os.path.lexists(place):
         return
-    fresh = store.new_file()
+    fresh = place.with_name(f".{os.urandom(8).hex()}")
     fresh.mkdir(mode=0o700)
     try:
         top = os.open(fresh, _FOLDER)

@@ -122,10 +122,6 @@ class CodeStore:
 
     # ── files ───────────────────────────────────────────────────────────────────────
 
-    def new_file(self) -> Path:
-        """Return a name under which something is made."""
-        return self._fresh.path()
-
     def file(self, uid: int, digest: str) -> Path:
         """Return where a file lies, if it is there."""
         return self.shelf(uid).file(digest)

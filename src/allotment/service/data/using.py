@@ -4,7 +4,8 @@ Rights are looked at both times: a grant that was taken back meanwhile counts no
 """
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,7 @@ from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
-from allotment.model.quantity import show_bytes
+from allotment.model.quantity import Instant, Millis, show_bytes
 from allotment.model.spec import JobSpec
 from allotment.rights.mount_points import look_for, trouble_of
 from allotment.rights.user import rights_of
@@ -28,7 +29,9 @@ from allotment.service.abilities import INSTEAD
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.restoring import Restoring
+from allotment.service.data.store import FOLDER
 from allotment.service.host_accounts import HostAccounts
+from allotment.service.launch import Folders
 from allotment.service.ports import (
     Backend,
     Contained,
@@ -38,6 +41,7 @@ from allotment.service.ports import (
     Several,
 )
 from allotment.service.threads import Threads
+from allotment.service.workspace import Bringing, DataKept, Listed, OwnDisks, Workspace
 
 MOST_USED: Final = 64
 """Datasets of one job."""
@@ -91,16 +95,21 @@ class DataUses:
         self._check_use(spec)
         _check_apart([use.at for use in spec.data])
         used = tuple([await self._settled(use, spec.tenant, owner) for use in spec.data])
-        able = self._able(spec.engine)
-        mounts = [self._found(use) for use in used]
+        asked = {Ability.DATASETS if use.digest else Ability.FOLDERS for use in used}
+        able = self._able(spec.engine, asked)
+        mounts = [self._found(use, Folders(self._state_dir)) for use in used]
         trouble = [
             await each.why_no_mounts(mounts) for each in able if isinstance(each, Mounting)
         ]
         if able and all(trouble) and trouble:
             raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
-        is_contained = bool(able) and all(isinstance(each, Contained) for each in able)
-        if not (spec.image or is_contained):
+        if able and not any(isinstance(each, Mounting) for each in able):
+            await self._check_rights(used, owner)
+        here = [each for each in able if not (isinstance(each, Contained) or _is_apart(each))]
+        if not spec.image and (here or not able):
             await self._check_places(used, owner)
+        if any(map(_is_apart, able)):  # Its files may have to go to a node, too.
+            used = tuple(msgspec.structs.replace(use, fetched=bool(use.digest)) for use in used)
         return msgspec.structs.replace(spec, data=used)
 
     async def _settled(self, use: DataUse, tenant: str, owner: Actor) -> DataUse:
@@ -173,11 +182,11 @@ class DataUses:
                 f"user:{owner.user} --write`.",
             )
 
-    def _able(self, engine: str) -> list[Backend]:
-        """Return the engines that a job may run on, and that mount datasets."""
+    def _able(self, engine: str, asked: set[Ability]) -> list[Backend]:
+        """Return the engines that a job may run on, and that mount what it uses."""
         backend = self._backend
         all_ = backend.engines_for(engine) if isinstance(backend, Several) else (backend,)
-        return [each for each in all_ if Ability.DATASETS in each.abilities]
+        return [each for each in all_ if each.abilities >= asked]
 
     def _check_use(self, spec: JobSpec) -> None:
         if len(spec.data) > MOST_USED:
@@ -200,29 +209,38 @@ class DataUses:
                     f"Mount it at /data/{use.name}, for example.",
                 )
 
+    async def _check_rights(self, used: tuple[DataUse, ...], owner: Actor) -> None:
+        """Raise Rejected where a folder is closed to a job's user, whose rights alone count."""
+        for use in used:
+            folder = self._state.datasets[use.tenant, use.name].folder
+            await self._try_as(owner, use, partial(_open_folder, folder, use.write))
+
     async def _check_places(self, used: tuple[DataUse, ...], owner: Actor) -> None:
         """Raise Rejected where something cannot be mounted at its place on the machine."""
+        for use in used:
+            await self._try_as(owner, use, partial(_look, use.at))
+
+    async def _try_as(
+        self, owner: Actor, use: DataUse, look: Callable[[Identity | None], None]
+    ) -> None:
+        """Look at something on the disk with a user's rights. Raises Rejected."""
         try:
             account = await self._accounts.of(owner)
+            await self._threads.run(owner.user, partial(look, account.identity), PATIENCE_S)
         except BackendError as error:
             raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
-        for use in used:
-            try:
-                await self._threads.run(
-                    owner.user, partial(_look, use.at, account.identity), PATIENCE_S
-                )
-            except TimeoutError:
-                raise Rejected(
-                    Code.UNAVAILABLE,
-                    f"data: {use.at}: its file system does not answer.",
-                    "Try again, or mount it at another path.",
-                ) from None
-            except OSError as error:
-                raise Rejected(
-                    Code.PATH_UNUSABLE,
-                    f"data: {use.at}: {error.strerror or error}.",
-                    f"Mount it at /data/{use.name}, for example.",
-                ) from error
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"data: {use.at}: its file system does not answer.",
+                "Try again, or mount it at another path.",
+            ) from None
+        except OSError as error:
+            raise Rejected(
+                Code.PATH_UNUSABLE,
+                f"data: {use.at}: {error.strerror or error}.",
+                f"Mount it at /data/{use.name}, for example.",
+            ) from error
 
     def expected(self, spec: JobSpec) -> tuple[str, ...]:
         """Return what would be mounted for a job, and where what it leaves goes, in words."""
@@ -251,28 +269,37 @@ class DataUses:
             files = "1 file" if version.files == 1 else f"{version.files:,} files"
             size = f" ({files}, {show_bytes(version.bytes)})"
         how = "to read and write" if use.write else "read-only"
-        is_far = use.fetched and dataset and not self._objects.is_here(dataset, use.digest)
+        is_far = dataset and use.digest and not self._objects.is_here(dataset, use.digest)
         fetched = "fetched, and " if is_far else ""
         return f"data: {use}{size} would be {fetched}mounted at {use.at}, {how}"
 
     # ── at the start ────────────────────────────────────────────────────────────────
 
-    async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
-        """Have what a job uses of object stores here, and its checkpoint; return how long that
-        took.
+    async def ready(
+        self,
+        job: JobRecord,
+        workspace: Workspace,
+        nodes: Sequence[str],
+        is_wanted: Callable[[], bool],
+    ) -> tuple[Phase, ...]:
+        """Have what a job uses of object stores here, and its checkpoint, and what it uses on
+        nodes that do not see this disk; return how long that took.
 
         Returns early where the job is not wanted any more. Raises NotUsable and BackendError.
         """
-        self.mounts_of(job)  # Nothing is fetched for who has no right to it any more.
+        # Nothing is fetched for who has no right to it any more.
+        self.mounts_of(job, workspace.folders)
         phases: tuple[Phase, ...] = ()
         for use in job.spec.data:
             dataset = self._state.datasets.get((use.tenant, use.name))
-            if not use.fetched or dataset is None:
+            if dataset is None or dataset.kind is not DataKind.OBJECTS:
                 continue
             try:
                 phases += await self._objects.ready(dataset, use.digest, is_wanted)
             except StoreTrouble as trouble:
                 raise NotUsable(trouble.diagnosis()) from trouble
+        if isinstance(workspace, Bringing) and is_wanted():
+            phases += await self._bring(job, workspace, nodes, is_wanted)
         if not is_wanted():
             return phases
         try:
@@ -280,11 +307,58 @@ class DataUses:
         except StoreTrouble as trouble:
             raise NotUsable(trouble.diagnosis()) from trouble
 
-    def mounts_of(self, job: JobRecord) -> tuple[DataMount, ...]:
-        """Return what is to be mounted for a job's tasks. Raises NotUsable."""
-        return tuple(self._mount(job, use) for use in job.spec.data)
+    async def _bring(
+        self,
+        job: JobRecord,
+        workspace: Bringing,
+        nodes: Sequence[str],
+        is_wanted: Callable[[], bool],
+    ) -> tuple[Phase, ...]:
+        """Have what a job uses on its nodes. Raises NotUsable and BackendError."""
+        used = [use for use in job.spec.data if use.digest]
+        if not used:
+            return ()
+        began, most = time.time(), self._state.config.limits.data_cache
+        if (size := sum(map(self._size, used))) > most:
+            raise NotUsable(_too_large(size, most))
+        versions = [self._listed(use) for use in used]
+        kept = DataKept(most, self._in_use)
+        await workspace.bring_data(nodes, job.id, versions, kept, is_wanted)
+        ms = int((time.time() - began) * 1000)
+        return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
 
-    def _mount(self, job: JobRecord, use: DataUse) -> DataMount:
+    def _size(self, use: DataUse) -> int:
+        version = self._state.datasets[use.tenant, use.name].version(use.version)
+        return version.bytes if version is not None else 0
+
+    def _listed(self, use: DataUse) -> Listed:
+        """Return the files of a version, for nodes that do not see this disk."""
+        dataset = self._state.datasets[use.tenant, use.name]
+        shelf, is_far = self._store.shelf(dataset.id), dataset.kind is DataKind.OBJECTS
+        here = shelf.list_file(use.digest).read_bytes
+        there = partial(self._objects.cache.list_of, dataset.id, use.digest)
+        return Listed(
+            _owner(dataset), use.digest, there if is_far else here, shelf.file, not is_far
+        )
+
+    def _in_use(self) -> frozenset[str]:
+        """Return what jobs use that run or start, as nodes name it: O(jobs)."""
+        datasets, jobs = self._state.datasets, self._state.jobs.values()
+        uses = [use for job in jobs if job.attempt is not None for use in job.spec.data]
+        return frozenset(
+            f"{_owner(dataset)}/{use.digest}"
+            for use in uses
+            if (dataset := datasets.get((use.tenant, use.name))) is not None
+        )
+
+    def mounts_of(self, job: JobRecord, folders: Folders) -> tuple[DataMount, ...]:
+        """Return what is to be mounted for a job's tasks, on nodes whose folders these are.
+
+        Raises NotUsable.
+        """
+        return tuple(self._mount(job, use, folders) for use in job.spec.data)
+
+    def _mount(self, job: JobRecord, use: DataUse, folders: Folders) -> DataMount:
         named = DataReference(use.name, use.tenant, use.version)
         dataset = self._state.datasets.get((use.tenant, use.name))
         if dataset is None or not self._names.may_read(dataset, job.owner):
@@ -294,18 +368,18 @@ class DataUses:
                 _gone(f"{job.owner.user} may not write to {dataset.full} any more.")
             )
         if dataset.kind is DataKind.FOLDER and not use.digest:  # else it was another dataset
-            return self._found(use)
+            return self._found(use, folders)
         version = dataset.version(use.version)
         if version is None or version.digest != use.digest:
             raise NotUsable(_gone(f"{named} was removed since the job was submitted."))
-        return self._found(use)
+        return self._found(use, folders)
 
-    def _found(self, use: DataUse) -> DataMount:
-        """Return where on the service's disk a job's dataset is, and where tasks find it."""
+    def _found(self, use: DataUse, folders: Folders) -> DataMount:
+        """Return where a job's dataset is, and where tasks find it."""
         dataset = self._state.datasets[use.tenant, use.name]
         if not use.digest:
             return DataMount(dataset.folder, use.at, use.write)
-        return DataMount(str(self._store.tree(dataset.id, use.digest)), use.at)
+        return DataMount(folders.version(dataset.id, use.digest), use.at)
 
 
 def _check_key(dataset: Dataset) -> None:
@@ -330,10 +404,48 @@ def _gone(cause: str) -> Diagnosis:
     )
 
 
+def _too_large(size: int, most: int) -> Diagnosis:
+    return Diagnosis(
+        "data_too_large",
+        f"Its data are {show_bytes(size)}; a node keeps {show_bytes(most)} of data at most.",
+        Owner.USER,
+        RetryClass.NEVER,
+        "Name another `engine`, or ask the administrator: `limits.data_cache`.",
+    )
+
+
+def _owner(dataset: Dataset) -> str:
+    """Return whose the files of a dataset are, as nodes name it."""
+    return f"{FOLDER}/{dataset.id}"
+
+
+def _is_apart(engine: Backend) -> bool:
+    """Whether the nodes of an engine have disks of their own, to which data are brought."""
+    return isinstance(engine, OwnDisks) and isinstance(engine.workspace_of(""), Bringing)
+
+
 def _look(at: str, identity: Identity | None) -> None:
     uid = os.geteuid() if identity is None else identity.uid
     with rights_of(identity):
         look_for(at, uid)
+
+
+def _open_folder(folder: str, write: bool, identity: Identity | None) -> None:
+    """Raise Rejected where a user may not read a folder, or write to it."""
+    with rights_of(identity):
+        try:
+            os.scandir(folder).close()
+            if not write or os.access(folder, os.W_OK, effective_ids=True):
+                return
+            why = "you may not write there"
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+    raise Rejected(
+        Code.FORBIDDEN,
+        f"On this engine a folder is opened with your own rights, and {folder}: {why}.",
+        "Ask its administrator for rights to the files, or name an engine of type local or "
+        "pilot.",
+    )
 
 
 def _meet(one: str, other: str) -> bool:

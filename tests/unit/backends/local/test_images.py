@@ -14,7 +14,7 @@ from allotment.backends.local.images.fetching import look
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
-from allotment.backends.pilot.backend import SEEN, PilotBackend
+from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.model.data_use import DataUse
 from allotment.model.engines import Ability, EngineSetup, EngineType, asked_by, asks_of
@@ -181,7 +181,10 @@ def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
     with_data = msgspec.structs.replace(bare, data=(DataUse("t", "words", 1, "/data/w"),))
     with_image = msgspec.structs.replace(bare, image="busybox")
     assert asks_of(NOTHING, asked_by(with_image)) == (Ability.IMAGES,)
-    assert asks_of(NOTHING, asked_by(with_data)) == (Ability.DATASETS,)
+    assert asks_of(NOTHING, asked_by(with_data)) == (Ability.FOLDERS,)
+    version = msgspec.structs.replace(with_data.data[0], digest="0" * 64)
+    with_version = msgspec.structs.replace(bare, data=(version,))
+    assert asks_of(NOTHING, asked_by(with_version)) == (Ability.DATASETS,)
     with_packages = msgspec.structs.replace(bare, environment=Environment(key="k"))
     assert asks_of(NOTHING, asked_by(with_packages)) == (Ability.ENVIRONMENTS,)
     leaves = msgspec.structs.replace(bare, save="results")
@@ -192,9 +195,10 @@ def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
         assert Ability.DATASETS not in engine.abilities
     assert Ability.DATASETS in PilotBackend(Path("/s"), "main", tuple).abilities
     own_disks = PilotBackend(Path("/s"), "main", tuple, disk="/disk")
-    assert own_disks.abilities.isdisjoint(SEEN)
+    assert Ability.DATASETS in own_disks.abilities
+    assert Ability.VERSIONS not in own_disks.abilities
     setup = EngineSetup("", EngineType.PILOT, "main", folder="/disk")
-    assert abilities_of(setup, Path("/s")).isdisjoint(SEEN)
+    assert Ability.VERSIONS not in abilities_of(setup, Path("/s"))
 
 
 def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from allotment.service.code.code import Code
 from allotment.service.finding import Finding
 from allotment.service.launch import Folders
 from allotment.service.ports import Backend
-from allotment.service.workspace import Workspace
-from allotment.service.workspaces import Workspaces
 from tests.support.builders import POLICIES
 from tests.support.fake_backend import FakeBackend
 
@@ -28,12 +26,18 @@ class Pods(FakeBackend):
 
     default_image = "busybox"
 
+    def __init__(self, shown: str = "/elsewhere") -> None:
+        super().__init__()
+        self._shown = shown
+
+    def shows(self, path: str) -> bool:
+        return path.startswith(f"{self._shown}/")
+
 
 def answer(tmp_path: Path, backend: Backend, engine: str) -> Why:
     state = State(POLICIES)
-    workspaces = Workspaces(state, backend, cast("Workspace", None))
     folders = Folders(str(tmp_path))
-    code = Code(state, cast("Finding", None), folders, backend, workspaces)
+    code = Code(state, cast("Finding", None), folders, backend)
     spec = JobSpec("x", "t", (), engine=engine, code=CodeBundle("0" * 64))
     with pytest.raises(Rejected) as caught:
         asyncio.run(code.settled(spec, Actor("ann", 64101)))
@@ -49,3 +53,8 @@ def test_no_code_where_pods_may_run_it(tmp_path: Path, engine: str) -> None:
 def test_code_where_the_engine_sees_it(tmp_path: Path) -> None:
     backend = Router({"here": FakeBackend(), "pods": Pods()}, lambda: ())
     assert answer(tmp_path, backend, "here") is Why.CODE_MISSING
+
+
+def test_code_where_pods_are_shown_the_folder(tmp_path: Path) -> None:
+    backend = Router({"here": FakeBackend(), "pods": Pods(str(tmp_path))}, lambda: ())
+    assert answer(tmp_path, backend, "pods") is Why.CODE_MISSING

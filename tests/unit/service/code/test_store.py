@@ -84,7 +84,7 @@ def test_a_connection_that_ends_leaves_whole_files_and_nothing_half(store: CodeS
     receiving = receive(store, data[:-50])
     assert not receiving.is_whole
     receiving.close()
-    assert list((store.new_file().parent).iterdir()) == []
+    assert list(store.shelf(ANN).fresh.folder.iterdir()) == []
     assert store.missing(ANN, listed(FILES), ()) == [digest_of(FILES["pkg/large"])]
 
 
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_what_its_digest_says_is_refused(store: CodeStore) ->
     with pytest.raises(Rejected, match="not what its digest says"):
         receive(store, data)
     assert not store.has_file(ANN, digest_of(b"good"))
-    assert list((store.new_file().parent).iterdir()) == []
+    assert list(store.shelf(ANN).fresh.folder.iterdir()) == []
 
 
 def test_a_list_that_lies_about_sizes_is_never_kept(store: CodeStore) -> None:
@@ -131,8 +131,7 @@ def test_a_layout_that_fails_leaves_nothing(store: CodeStore, tmp_path: Path) ->
     store.file(ANN, digest_of(FILES["pkg/large"])).unlink()
     with pytest.raises(FileNotFoundError):
         lay_out(store, ANN, manifest, tmp_path / "work", None)
-    assert not (tmp_path / "work").exists()
-    assert list((store.new_file().parent).iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["code"]
 
 
 def age(store: CodeStore, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from allotment.service.content.receiving import UNSAID
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.using import DataUses, NotUsable
 from allotment.service.data.view import DataNote, DataWanted
+from allotment.service.launch import Folders
 from tests.support.builders import ALICE, a_config, a_job, a_tenant
 from tests.support.world import World
 
@@ -182,11 +183,12 @@ def test_a_folder_of_that_name_is_not_what_a_job_waited_for(stage: Stage) -> Non
         spec = msgspec.structs.replace(a_job().spec(), data=used)
         stage.world.do(c.SubmitJob(spec), BEN)
         job = next(iter(stage.world.state.jobs.values()))
-        assert [mount.at for mount in uses.mounts_of(job)] == ["/data/w"]
+        here = Folders("/s")
+        assert [mount.at for mount in uses.mounts_of(job, here)] == ["/data/w"]
         stage.world.do(c.RemoveData("vision", "words", 0))
         stage.world.do(c.CreateDataset("vision", "words", "other", "/srv/words"))
         with pytest.raises(NotUsable, match="was removed since the job was submitted"):
-            uses.mounts_of(job)
+            uses.mounts_of(job, here)
 
     run(work)
 

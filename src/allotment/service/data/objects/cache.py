@@ -117,7 +117,11 @@ class ObjectCache:
 
     def manifest(self, dataset: str, digest: str) -> Manifest:
         """Return the files of a version. Raises FileNotFoundError."""
-        return read(files_of(self._listing(Version(dataset, digest))))
+        return read(self.list_of(dataset, digest))
+
+    def list_of(self, dataset: str, digest: str) -> bytes:
+        """Return the list of them. Raises FileNotFoundError."""
+        return files_of(self._listing(Version(dataset, digest)))
 
     def _listing(self, version: Version) -> ObjectList:
         path = self._store.seen(version.id).list_file(version.digest)

@@ -1,0 +1,198 @@
+"""Files that go to nodes with disks of their own, by content: what a node has is not sent.
+
+First the list goes, then the node says what it lacks, then that goes, in one stream for each
+node. Files that came whole stay there, so whatever is cut goes on from them.
+"""
+
+import asyncio
+import io
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import IO, Final
+
+from allotment.backends.pilot import file_messages as fm
+from allotment.backends.pilot.link import Link
+from allotment.backends.together import gather_all
+from allotment.model.errors import BackendError
+from allotment.service.content.manifest import needs, read
+from allotment.service.content.shelf import blocks
+from allotment.service.workspace import CodeCopy, DataKept, Listed
+
+LAYING_S: Final = 900.0
+"""How long a node may take to look through what it has, and to lay files out."""
+LOOK_S: Final = 0.5
+_NAME: Final = 32
+"""Bytes of a file's name, in what a node answers."""
+Source = tuple[str, int, Callable[[], IO[bytes]]]
+"""A file to send: its name, how large it is, and what opens it."""
+
+
+class Turns:
+    """One after the other, for each name."""
+
+    def __init__(self) -> None:
+        self._locks = defaultdict[str, asyncio.Lock](asyncio.Lock)
+
+    @asynccontextmanager
+    async def turn(self, name: str, is_wanted: Callable[[], bool]) -> AsyncGenerator[bool]:
+        """Wait for a turn, and say whether it came before it was not wanted any more."""
+        lock, has_it = self._locks[name], False
+        while is_wanted() and not has_it:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    has_it = await lock.acquire()
+        try:
+            yield has_it
+        finally:
+            if has_it:
+                lock.release()
+
+
+class Sending:
+    """Sends what nodes lack of lists of files."""
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+
+    async def data(
+        self,
+        links: Sequence[Link],
+        versions: Sequence[Listed],
+        kept: DataKept,
+        is_wanted: Callable[[], bool],
+    ) -> None:
+        """Have versions laid out on nodes, unless they are not wanted any more.
+
+        Raises BackendError.
+        """
+        for each in versions:
+            async with self._turns.turn(each.owner, is_wanted) as is_ours:
+                lacking = await _lacking(links, each) if is_ours else ()
+                await gather_all([_lay(link, each, kept, is_wanted) for link in lacking])
+
+    async def code(
+        self, links: Sequence[Link], copy: CodeCopy, limit: int, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Have code copied on nodes to where an attempt works. As `data`."""
+        code = copy.code
+        lay = fm.LayCode(code.owner, code.digest, copy.job, copy.attempt, copy.identity)
+        async with self._turns.turn(code.owner, is_wanted) as is_ours:
+            if not is_ours:
+                return
+            lacking = await _lacking(links, code)
+            await gather_all([_send(link, code, limit, is_wanted) for link in lacking])
+        if is_wanted():
+            await gather_all([_done(link, lay) for link in links])
+
+
+async def _lacking(links: Sequence[Link], listed: Listed) -> list[Link]:
+    """Return the links to nodes that do not have all files of a list."""
+    asked = [link.call(fm.HasListed(listed.owner, listed.digest), bool) for link in links]
+    return [link for link, has in zip(links, await gather_all(asked), strict=True) if not has]
+
+
+async def _lay(
+    link: Link, version: Listed, kept: DataKept, is_wanted: Callable[[], bool]
+) -> None:
+    """Send what a node lacks of a version, and have it laid out."""
+    if await _send(link, version, kept.limit, is_wanted, kept.in_use):
+        await _done(link, fm.LayData(version.owner, version.digest))
+
+
+async def _send(
+    link: Link,
+    listed: Listed,
+    limit: int,
+    is_wanted: Callable[[], bool],
+    in_use: Callable[[], frozenset[str]] = frozenset,
+) -> bool:
+    """Send a list, and what a node lacks of its files; return whether all of it is there."""
+    try:
+        data = await asyncio.to_thread(listed.read)
+    except OSError as error:
+        raise BackendError(f"the list of files cannot be read: {error.strerror}") from error
+    sizes = needs(read(data).files)
+    the_list = [(listed.digest, len(data), lambda: io.BytesIO(data))]
+    # A node that is full has room for the list all the same: by it others are removed.
+    room = limit + blocks(len(data))
+    if not await _stream(link, listed.owner, the_list, room, is_wanted):
+        return False
+    asking = fm.LackFiles(listed.owner, listed.digest, limit, in_use())
+    names = _names(await link.call(asking, bytes, longer_s=LAYING_S))
+    if not sizes.keys() >= names:
+        raise link.distrusted("asks for files that are not in the list")
+    files = [
+        (name, size, partial(listed.file(name).open, "rb"))
+        for name, size in sizes.items()
+        if name in names
+    ]
+    return await _stream(
+        link, listed.owner, files, limit, is_wanted, are_digests=listed.are_digests
+    )
+
+
+def _names(answer: bytes) -> set[str]:
+    return {answer[at : at + _NAME].hex() for at in range(0, len(answer), _NAME)}
+
+
+async def _stream(
+    link: Link,
+    owner: str,
+    sources: Iterable[Source],
+    limit: int,
+    is_wanted: Callable[[], bool],
+    *,
+    are_digests: bool = True,
+) -> bool:
+    """Send files one after the other; return whether all went. Raises BackendError."""
+    made, is_first = _pieces(sources), True
+    piece = await _next(made)
+    while piece and is_wanted():
+        op = fm.TakeFiles(owner, piece, limit, is_first, are_digests)
+        _, piece = await gather_all([_told(link, op), _next(made)])
+        is_first = False
+    if piece:
+        await _told(link, fm.TakeFiles(owner, b"", limit, is_first=True))  # Half a file goes.
+    return not piece
+
+
+async def _done(link: Link, op: fm.ListedOp) -> None:
+    await link.call(op, longer_s=LAYING_S)
+
+
+async def _told(link: Link, op: fm.TakeFiles) -> bytes:
+    await link.call(op)
+    return b""
+
+
+async def _next(made: Iterator[bytes]) -> bytes:
+    """Return the next piece, none at the end. Raises BackendError."""
+    try:
+        return await asyncio.to_thread(next, made, b"")
+    except OSError as error:
+        raise BackendError(f"a file cannot be read for its nodes: {error}") from error
+
+
+def _pieces(sources: Iterable[Source]) -> Iterator[bytes]:
+    """Yield files as `content/receiving.py` takes them, in pieces. Raises OSError."""
+    piece = bytearray()
+    for name, size, opens in sources:
+        piece += bytes.fromhex(name) + size.to_bytes(8, "big")
+        with opens() as file:
+            left = size
+            while left:
+                data = file.read(min(left, max(fm.PIECE - len(piece), 1)))
+                if not data:
+                    raise OSError(5, "it is shorter than it was", name)
+                piece += data
+                left -= len(data)
+                if len(piece) >= fm.PIECE:
+                    yield bytes(piece)
+                    piece.clear()
+        if len(piece) >= fm.PIECE:
+            yield bytes(piece)
+            piece.clear()
+    if piece:
+        yield bytes(piece)
