@@ -62,6 +62,8 @@ MOST_HANDED: Final = 128
 """Files of one request that we hold open."""
 HANDED_S: Final = 1800.0
 """How long the service may read the files of one request."""
+PUTTING_S: Final = 4.1 * 3600
+"""How long it may take to bring a version to where its files are kept, such as a store."""
 
 
 class Put(NamedTuple):
@@ -168,7 +170,8 @@ class _Putting:
 
     def _wanted(self, data: bytes) -> DataWanted:
         path, kind = data_path(self._name, ":put"), {"Content-Type": JSON}
-        return decode(self._transport.fetch("POST", path, data, kind, again=True), DataWanted)
+        with contextlib.closing(self._transport.patient(PUTTING_S)) as transport:
+            return decode(transport.fetch("POST", path, data, kind, again=True), DataWanted)
 
     def _send(self, files: Sequence[Sent], found: dict[str, Known]) -> None:
         """Bring files to the service. Of those that came, `found` has all that stayed the same

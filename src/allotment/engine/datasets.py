@@ -81,7 +81,7 @@ def _create(state: State, command: c.CreateDataset, actor: Actor, now: Instant) 
             Code.CONFLICT,
             f"There is a dataset {tenant}/{name} already.",
             f"`allot data put {name} DIR` adds a version to it; or take another name."
-            if state.datasets[tenant, name].kind is DataKind.MANAGED
+            if state.datasets[tenant, name].kind is not DataKind.FOLDER
             else "Take another name.",
         )
     if sum(1 for key in state.datasets if key[0] == tenant) >= MOST_DATASETS:
@@ -185,15 +185,14 @@ def no_such_version(dataset: Dataset, number: int) -> Rejected:
 
 def check_open(dataset: Dataset) -> None:
     """Raise Rejected where a dataset takes no versions that people put."""
-    if dataset.kind is DataKind.OBJECTS:
-        raise Rejected(
-            Code.NOT_SUPPORTED,
-            f"The files of {dataset.full} are in an object store, and are put there.",
-            f"Put them to {dataset.objects} by its own tools: the next job sees them. Or have "
-            "a job put them, as a whole or not at all: "
-            f"`allot run --save {dataset.full} -- "
-            "sh -c 'cp -R /DIR/. \"$ALLOT_OUTPUT_DIR\"'`.",
-        )
+    if dataset.objects is not None:
+        if not dataset.objects.profile:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"{dataset.full} is read without a key, so nothing can be put there.",
+                "Make a dataset of it with `--profile`, or name another dataset.",
+            )
+        return  # Where there are too many versions, the oldest goes.
     if dataset.kind is DataKind.FOLDER:
         raise Rejected(
             Code.NOT_SUPPORTED,
@@ -226,6 +225,7 @@ def _close(state: State, command: c.CloseVersion, actor: Actor, now: Instant) ->
         closed_at=state.wall(now),
         user=actor.user,
         checkpoint=command.checkpoint,
+        put=command.put,
     )
     yield e.DatasetVersionClosed(dataset.tenant, dataset.name, version)
 
@@ -233,7 +233,7 @@ def _close(state: State, command: c.CloseVersion, actor: Actor, now: Instant) ->
 def _make_way(state: State, dataset: Dataset) -> Emit:
     """Forget the oldest version that no job needs, where there are as many as may be.
 
-    Nobody puts these versions, so nobody would look after them.
+    Most come by themselves, so nobody would look after them.
     """
     if len(dataset.versions) < MOST_VERSIONS:
         return

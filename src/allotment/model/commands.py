@@ -204,6 +204,7 @@ class CloseVersion(DataCommand, frozen=True):
     files: int
     bytes: int
     checkpoint: JobCheckpoint | None = None
+    put: bool = False
 
 
 class GrantData(DataCommand, frozen=True):

@@ -18,7 +18,7 @@ class DataKind(StrEnum):
     FOLDER = "folder"
     """In a folder of the machine that an administrator registered; it has no versions."""
     OBJECTS = "objects"
-    """In an object store; a version is what was there when somebody looked."""
+    """In an object store; a version is what was there when somebody looked, or what was put."""
 
 
 class Grantee(StrEnum):
@@ -59,6 +59,8 @@ class DataVersion(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     user: str
     checkpoint: JobCheckpoint | None = None
     """Which it is, where a job's checkpoint became this version."""
+    put: bool = False
+    """Whether somebody put it to an object store: its files, and no other objects there."""
 
 
 class ObjectPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

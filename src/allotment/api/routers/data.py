@@ -90,10 +90,12 @@ async def put_data(
     """Close a version with these files, or return the digests of those that are missing.
 
     Send these with `POST …:send`, then the list again. The same files as in the newest
-    version make no other one.
+    version make no other one. To an object store the files are put before the answer comes.
     """
     body = await read_body(request.scope["headers"], request.receive, MOST_LIST)
-    return reply(await service.datasets.put(named_in(tenant, name), body, caller))
+    place = request.scope["state"]["place"]
+    named, is_wanted = named_in(tenant, name), lambda: not place.is_gone
+    return reply(await service.datasets.put(named, body, caller, is_wanted=is_wanted))
 
 
 @router.post(

@@ -43,11 +43,13 @@ from allotment.service.content.manifest import (
     size_of,
 )
 from allotment.service.content.receiving import UNSAID, Receiving, Words
-from allotment.service.content.shelf import Full, Room, blocks
+from allotment.service.content.shelf import Full, Room, Shelf, blocks
 from allotment.service.data.naming import DataNames
+from allotment.service.data.objects.bucket import Stopped
 from allotment.service.data.objects.checkpoints import StoreCheckpoints
 from allotment.service.data.objects.objects import Objects
 from allotment.service.data.objects.place import place_of
+from allotment.service.data.objects.putting import StorePuts
 from allotment.service.data.store import PRESSED_S, UNKNOWN_S, UNUSED_S, DataStore
 from allotment.service.data.view import (
     DataFiles,
@@ -99,6 +101,7 @@ class Datasets:
         self._accounts = HostAccounts()
         self.objects = Objects(state, self.store, wish, self._room)
         self.in_stores = StoreCheckpoints(state, self.objects)
+        self._puts = StorePuts(state, self.objects, self.store.seen)
 
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
@@ -280,14 +283,24 @@ class Datasets:
         return DataRoom(limits.data_files, limits.data_store, used)
 
     async def put(
-        self, text: str, data: bytes, actor: Actor, checkpoint: JobCheckpoint | None = None
+        self,
+        text: str,
+        data: bytes,
+        actor: Actor,
+        checkpoint: JobCheckpoint | None = None,
+        is_wanted: Callable[[], bool] = lambda: True,
     ) -> DataWanted:
         """Close a version of which all files are there, or return which are missing.
 
-        Durable on return. Raises Rejected.
+        Durable on return. To an object store it is put while it `is_wanted`. Raises Rejected.
         """
         dataset = self._to_put(text, actor)
         manifest, missing = await self._run(actor, partial(self._looked, dataset, data))
+        if dataset.kind is DataKind.OBJECTS:
+            found = await self._put_far(text, dataset, data, manifest, actor, is_wanted)
+            if isinstance(found, DataVersion):
+                return DataWanted(version=version_view(found))
+            missing = found
         if missing:
             sizes = needs(manifest.files)
             adds = sum(blocks(sizes.get(digest, 0)) for digest in missing)
@@ -326,6 +339,31 @@ class Datasets:
         await self._wish(close, actor)
         newest = self._state.datasets[dataset.tenant, dataset.name].version(0)
         return DataWanted(version=version_view(newest) if newest is not None else None)
+
+    async def _put_far(
+        self,
+        text: str,
+        dataset: Dataset,
+        data: bytes,
+        manifest: Manifest,
+        actor: Actor,
+        is_wanted: Callable[[], bool],
+    ) -> DataVersion | list[str]:
+        """Put a version into an object store, or return what is missing."""
+
+        def goes_on() -> bool:
+            now = self._state.datasets.get((dataset.tenant, dataset.name))
+            if now is None or now.id != dataset.id or not is_wanted():
+                return False
+            return self.names.may_write(now, actor)
+
+        try:
+            return await self._puts.put(dataset, data, manifest, actor, goes_on)
+        except Stopped:
+            self._check_still(text, dataset, actor)
+            raise Rejected(Code.UNAVAILABLE, "Nobody waited for it any more.", AGAIN) from None
+        except OSError as error:
+            raise _not_kept(error) from error
 
     def _check_still(self, text: str, dataset: Dataset, actor: Actor) -> None:
         """Raise Rejected where the right was taken back, or the dataset was removed.
@@ -373,7 +411,12 @@ class Datasets:
                 "Put many small files into few archives (tar, WebDataset); or have an "
                 "administrator raise `limits.data_files` or `limits.data_store`.",
             )
-        return manifest, self.store.shelf(dataset.id).missing(manifest)
+        return manifest, self._incoming(dataset).missing(manifest)
+
+    def _incoming(self, dataset: Dataset) -> Shelf:
+        """Return where files of a dataset come in: those for an object store stay apart."""
+        is_far = dataset.kind is DataKind.OBJECTS
+        return self.store.seen(dataset.id) if is_far else self.store.shelf(dataset.id)
 
     def _made(self, dataset: Dataset, data: bytes, manifest: Manifest, room: Room) -> list[str]:
         shelf = self.store.shelf(dataset.id)
@@ -388,7 +431,7 @@ class Datasets:
         """Return what takes the files of one request. Raises Rejected."""
         dataset = self._to_put(text, actor)
         # Found before anything is waited for: once it is removed, its shelf takes nothing.
-        shelf, room = self.store.shelf(dataset.id), self._room(dataset.tenant)
+        shelf, room = self._incoming(dataset), self._room(dataset.tenant)
         await self._run(actor, partial(self._used, dataset.tenant))
         words = Words(
             beyond="all data of a tenant may be",
@@ -627,7 +670,9 @@ class Datasets:
 
     async def _sweep_tenant(self, tenant: str, older_s: float) -> None:
         for dataset in tuple(self._state.datasets.values()):
-            if dataset.tenant == tenant:
+            if dataset.tenant == tenant and dataset.kind is DataKind.OBJECTS:
+                await self.objects.sweep_one(dataset, older_s)
+            elif dataset.tenant == tenant:
                 await self._sweep_one(dataset, older_s)
 
     async def _sweep_one(self, dataset: Dataset, older_s: float) -> None:

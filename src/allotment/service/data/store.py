@@ -6,6 +6,7 @@
     data/ID/trees/DIGEST        a version as tasks see it: links to those files
     data/ID/besides/DIGEST.N  that the tree has N folders and links, which take room, too
     data/ID/seen/lists/DIGEST   what an object store had, where the files are from one
+    data/ID/seen/files/AB/DIGEST  a file on its way there
     data/new/                   what is being made; emptied at the start
 
 All is the service's alone, and nobody else may pass through `data`: tasks see a tree where it
@@ -68,7 +69,8 @@ class DataStore:
     def seen(self, dataset: str) -> Shelf:
         """Return where it is noted what an object store had of a dataset, by its id.
 
-        It has no files, and counts for the tenant; what was fetched is the machine's.
+        Files that are to be put there lie there, too. It counts for the tenant; what was
+        fetched is the machine's.
         """
         return self._shelf(f"{dataset}/seen")
 
@@ -177,6 +179,7 @@ class DataStore:
                 path.unlink(missing_ok=True)
         for each in files:
             shelf.discard(each, is_needed)
+            shelf.discard(each + _CAN_BE_RUN, lambda _, each=each: is_needed(each))
         shelf.count_anew()
 
     def remove(self, dataset: str) -> None:
@@ -227,7 +230,7 @@ class DataStore:
                 if not self.tree(dataset, path.stem).exists():
                     path.unlink()
             alone: list[tuple[Path, float]] = []
-            for path in shelf.files():
+            for path in (*shelf.files(), *self.seen(dataset).files()):
                 found = path.stat()
                 # One with other links is in a version, and so is what a program was copied of.
                 is_alone = found.st_nlink == 1 and not _is_in_use(

@@ -136,14 +136,14 @@ class DataUses:
     def _saved_to(self, spec: JobSpec, owner: Actor) -> str:
         """Return the whole name of the dataset that outputs are saved to. Raises Rejected."""
         dataset = self._next_of("save: outputs become", spec.save, spec.tenant, owner)
-        _check_key(dataset)
+        check_open(dataset)
         return dataset.full
 
     async def _kept_in(self, name: str, tenant: str, owner: Actor) -> str:
         """Return the whole name of the dataset that keeps checkpoints. Raises Rejected."""
         what = "checkpoint.save: each checkpoint becomes"
         dataset = self._next_of(what, name, tenant, owner)
-        _check_key(dataset)
+        check_open(dataset)
         if dataset.kind is DataKind.OBJECTS:
             await self._in_stores.check(dataset, owner)
         return dataset.full
@@ -380,18 +380,6 @@ class DataUses:
         if not use.digest:
             return DataMount(dataset.folder, use.at, use.write)
         return DataMount(folders.version(dataset.id, use.digest), use.at)
-
-
-def _check_key(dataset: Dataset) -> None:
-    """Raise Rejected where nothing can be put to a dataset."""
-    if dataset.objects is None:
-        check_open(dataset)
-    elif not dataset.objects.profile:
-        raise Rejected(
-            Code.NOT_SUPPORTED,
-            f"{dataset.full} is asked without a key, so nothing can be put there.",
-            "Make the dataset with `--profile`, or save to another.",
-        )
 
 
 def _gone(cause: str) -> Diagnosis:

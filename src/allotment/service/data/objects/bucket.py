@@ -20,7 +20,14 @@ from allotment.model.datasets import ObjectPlace
 from allotment.model.quantity import show_bytes
 from allotment.rights.user import User
 from allotment.service.data.objects.address import connection
-from allotment.service.data.objects.listing import BadPage, Object, Page, error_code, page_of
+from allotment.service.data.objects.listing import (
+    BadPage,
+    Object,
+    Page,
+    error_code,
+    page_of,
+    told_of,
+)
 from allotment.service.data.objects.signing import (
     EMPTY,
     Key,
@@ -97,13 +104,15 @@ class Bucket:
 
     # ── listing ─────────────────────────────────────────────────────────────────────
 
-    def objects(self, most: int, most_bytes: int) -> list[Object]:
+    def objects(self, most: int, most_bytes: int, aside: str = "") -> list[Object]:
         """List what is under the prefix, by whole names, or the one object that it names.
 
-        Raises StoreTrouble, also where it is more than may be, and Stopped.
+        What begins with `aside` there is left out, and does not count. Raises Stopped, and
+        StoreTrouble, also where it is more than may be.
         """
         prefix = self.place.prefix
-        found = self._all(f"{prefix}/" if prefix else "", most, most_bytes)
+        start = f"{prefix}/" if prefix else ""
+        found = self._all(start, most, most_bytes, f"{start}{aside}" if aside else "")
         if found or not prefix:
             return found
         # In order of names the prefix itself comes before all that only begin with it.
@@ -112,16 +121,23 @@ class Bucket:
 
     def starting_with(self, start: str) -> list[str]:
         """List the names of the objects that begin so. Raises StoreTrouble and Stopped."""
-        return [each.path for each in self._all(start, _MOST_LISTED, sys.maxsize)]
+        return [each.path for each in self.below(start)]
 
-    def _all(self, prefix: str, most: int, most_bytes: int) -> list[Object]:
+    def below(self, start: str) -> list[Object]:
+        """List the objects whose names begin so. Raises StoreTrouble and Stopped."""
+        return self._all(start, _MOST_LISTED, sys.maxsize)
+
+    def _all(self, prefix: str, most: int, most_bytes: int, aside: str = "") -> list[Object]:
         found: list[Object] = []
         size, token = 0, ""
         while True:
             query = {"prefix": prefix, "max-keys": _A_PAGE}
             page = self._page(query | ({"continuation-token": token} if token else {}))
-            found += page.objects
-            size += sum(each.size for each in page.objects)
+            fresh = [
+                each for each in page.objects if not (aside and each.path.startswith(aside))
+            ]
+            found += fresh
+            size += sum(each.size for each in fresh)
             if any(not each.path.startswith(prefix) for each in page.objects):
                 raise self.odd("it lists what was not asked for")
             if len(found) > most or size > most_bytes:
@@ -191,6 +207,21 @@ class Bucket:
         """
         self.ask("PUT", key, {}, size, Body(digest, read))
 
+    def copy(self, source: str, etag: str, key: str) -> None:
+        """Have the store copy an object, if it is in this state. Raises StoreTrouble, Stopped.
+
+        Stores may say 200 and then that it failed.
+        """
+        more = {
+            "x-amz-copy-source": path_of(self.place.bucket, source),
+            "x-amz-copy-source-if-match": f'"{etag}"',
+        }
+        told = self.ask("PUT", key, {}, more=more)
+        try:
+            told_of(told.data, "CopyObjectResult")
+        except BadPage as error:
+            raise self.odd(f"it did not copy {source[:_SHOWN]}: {error}") from error
+
     def remove(self, key: str) -> None:
         """Remove an object, if it is there. Raises StoreTrouble and Stopped."""
         try:
@@ -206,12 +237,16 @@ class Bucket:
         query: Mapping[str, str],
         size: int = 0,
         body: Body | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> Told:
         """Ask for something that may be asked for twice. `size` is the body's.
+
+        `more` are further headers.
 
         Raises StoreTrouble, Stopped, and what the body raises.
         """
         headers = {"content-length": str(size)} if method in {"PUT", "POST"} else {}
+        headers |= more or {}
         for _ in self._tries():
             with self._again(), self._open(method, key, query, headers, body) as answer:
                 return Told(self._taken(answer, MOST_PAGE), answer.headers.get("ETag") or "")

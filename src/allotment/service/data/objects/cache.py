@@ -7,6 +7,7 @@ go, never one of a job that runs or starts.
 """
 
 import errno
+import hashlib
 import os
 import sys
 import threading
@@ -22,7 +23,8 @@ from allotment.rights.disk import is_too_full
 from allotment.rights.flushing import begin_flush, flush
 from allotment.service.content.manifest import Manifest, folders_of, read
 from allotment.service.content.shelf import BLOCK, Full, Room, blocks, is_there
-from allotment.service.data.objects.bucket import Bucket, Stopped
+from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.lanes import in_lanes, taken
 from allotment.service.data.objects.listing import Object, ObjectList, files_of, named
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.store import DataStore
@@ -121,10 +123,11 @@ class ObjectCache:
 
     def list_of(self, dataset: str, digest: str) -> bytes:
         """Return the list of them. Raises FileNotFoundError."""
-        return files_of(self._listing(Version(dataset, digest)))
+        return files_of(self.listing(dataset, digest))
 
-    def _listing(self, version: Version) -> ObjectList:
-        path = self._store.seen(version.id).list_file(version.digest)
+    def listing(self, dataset: str, digest: str) -> ObjectList:
+        """Return what the store has of a version. Raises FileNotFoundError."""
+        path = self._store.seen(dataset).list_file(digest)
         return msgspec.json.decode(path.read_bytes(), type=ObjectList)
 
     def is_here(self, version: Version) -> bool:
@@ -139,12 +142,13 @@ class ObjectCache:
 
     def wanted(self, version: Version) -> Wanted:
         """Return what is to be fetched. Raises FileNotFoundError, and StoreTrouble."""
-        listing = self._listing(version)
+        listing = self.listing(version.id, version.digest)
         data = files_of(listing)
         manifest = read(data)
         missing = set(self._store.shelf(version.id).missing(manifest))
-        objects = tuple(each for each in listing.objects if named(each) in missing)
+        objects = tuple(each for each in listing.kept if named(each) in missing)
         size = sum(blocks(each.size) for each in objects)
+        size += sum(blocks(each.size) for each in listing.kept if each.kind == "x")
         size += BLOCK * (1 + len(folders_of(manifest.files)))
         if size > self._most():
             raise StoreTrouble(
@@ -171,30 +175,12 @@ class ObjectCache:
         Raises StoreTrouble, DiskTrouble and Stopped.
         """
         left = deque(sorted(wanted.missing, key=lambda each: (-each.size, each.path)))
-        failed: list[Exception] = []
 
-        def goes_on() -> bool:
-            return is_wanted() and not failed
+        def work(goes_on: Callable[[], bool]) -> None:
+            bucket = bucket_for(goes_on)
+            _Worker(self._store, wanted, reserved, bucket).take_from(left, goes_on)
 
-        def work() -> None:
-            try:
-                bucket = bucket_for(goes_on)
-                _Worker(self._store, wanted, reserved, bucket).take_from(left, goes_on)
-            except Exception as error:  # told below
-                failed.append(error)
-
-        count = min(CONNECTIONS, len(left))
-        threads = [
-            threading.Thread(target=work, name="fetch", daemon=True) for _ in range(count)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise next((each for each in failed if not isinstance(each, Stopped)), failed[0])
-        if not is_wanted():
-            raise Stopped
+        in_lanes(min(CONNECTIONS, len(left)), work, is_wanted)
 
     def lay_out(self, wanted: Wanted) -> None:
         """Make a version of files that are here; durable on return. Raises as `fetch`.
@@ -229,7 +215,7 @@ class ObjectCache:
     def free(self, version: Version, gone: Path, is_needed: Callable[[str], bool]) -> None:
         """Remove a version that was taken away; files that are needed meanwhile stay."""
         try:
-            names = [named(each) for each in self._listing(version).objects]
+            names = [named(each) for each in self.listing(version.id, version.digest).kept]
         except FileNotFoundError:
             names = []  # The sweep finds them.
         self._store.free(version.id, gone, version.digest, names, is_needed)
@@ -252,10 +238,8 @@ class _Worker:
     def take_from(self, left: "deque[Object]", goes_on: Callable[[], bool]) -> None:
         """Fetch one after the other until none is left."""
         try:
-            while goes_on():
-                try:
-                    each = left.popleft()
-                except IndexError:
+            for each in taken(left):
+                if not goes_on():
                     break
                 self._fetch(each)
                 size = sum(one.size for _, one in self._whole)
@@ -279,9 +263,12 @@ class _Worker:
         self._whole.append((path, each))
         with os.fdopen(fd, "wb", buffering=0) as file:
             done = flushed = 0
+            digest = hashlib.sha256()
 
             def take(piece: bytes) -> None:
                 nonlocal done, flushed
+                if each.of:
+                    digest.update(piece)
                 try:
                     view = memoryview(piece)
                     while view:
@@ -295,6 +282,12 @@ class _Worker:
 
             key = self._listing.key_of(each.path, self._bucket.place)
             self._bucket.fetch(key, each.size, each.etag, take)
+            if each.of and digest.hexdigest() != each.of:
+                raise StoreTrouble(
+                    Kind.CHANGED,
+                    f"s3://{self._bucket.place.bucket}/{key} is not what was put there.",
+                    f"Find out who writes to {self._bucket.place}, and put it again.",
+                )
 
     def _keep(self) -> None:
         """Put what came under its names, once it is on the disk."""

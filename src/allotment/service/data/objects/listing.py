@@ -14,14 +14,15 @@ from xml.parsers import expat
 import msgspec
 
 from allotment.model.datasets import ObjectPlace
-from allotment.service.content.manifest import FileEntry, read, written
+from allotment.service.content.manifest import FileEntry, Kind, read, written
 
 _DEEPEST: Final = 8
 _LONGEST_TEXT: Final = 8192
 COMPLETE: Final = ".allot-complete.json"
 """The last object of a job's outputs, or of a checkpoint, with the list of all others."""
-_OF_JOB: Final = re.compile(
+_OURS: Final = re.compile(
     r"allot-job-[1-9]\d*-[0-9a-f]{8}|allot-checkpoint-[1-9]\d*-[0-9a-f]{8}-[0-9a-f]{16}"
+    r"|allot-put-[0-9a-f]{8}-[0-9a-f]{16}"
 )
 _MARK: Final = re.compile(r"[\x21\x23-\x7e]{1,256}")
 
@@ -31,24 +32,39 @@ class BadPage(Exception):
 
 
 class Object(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An object: its name below the prefix, how large it is, and what it is by its ETag."""
+    """An object: its name below the prefix, how large it is, and what it is by its ETag.
+
+    Of one that was put as a file it is known what kind of file, and the SHA-256 (`of`). A link
+    is in the list alone.
+    """
 
     path: str
     size: int
     etag: str
+    kind: Kind = "f"
+    of: str = ""
 
 
 class ObjectList(msgspec.Struct, frozen=True):
-    """All objects under a prefix; `alone` where the prefix is the name of the only one."""
+    """All objects under a prefix; `alone` where the prefix is the name of the only one.
+
+    Of those that were put, the names are below a `folder`.
+    """
 
     objects: tuple[Object, ...]
     alone: bool = False
+    folder: str = ""
 
     def key_of(self, path: str, place: ObjectPlace) -> str:
         """Return how the store calls an object."""
         if self.alone:
             return place.prefix
-        return f"{place.prefix}/{path}" if place.prefix else path
+        return "/".join(part for part in (place.prefix, self.folder, path) if part)
+
+    @property
+    def kept(self) -> list[Object]:
+        """List those that the store has."""
+        return [each for each in self.objects if each.kind != "l"]
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -186,10 +202,15 @@ def folder_of(job: int, dataset: str) -> str:
     return f"allot-job-{job}-{dataset[:8]}"
 
 
+def put_folders(dataset: str) -> str:
+    """Return what the folders of versions begin with that were put. `dataset` is its id."""
+    return f"allot-put-{dataset[:8]}-"
+
+
 def _is_whole(path: str, marked: Container[str]) -> bool:
-    """Whether an object belongs to no outputs of which a part may still be missing."""
+    """Whether an object belongs to nothing of which a part may still be missing."""
     top, slash, _ = path.partition("/")
-    is_ours = bool(slash) and _OF_JOB.fullmatch(top) is not None
+    is_ours = bool(slash) and _OURS.fullmatch(top) is not None
     return not is_ours or f"{top}/{COMPLETE}" in marked
 
 
@@ -209,7 +230,7 @@ def listing_of(found: Sequence[Object], place: ObjectPlace) -> ObjectList:
         if each.size or not each.path.endswith("/")
     ]
     marked = {each.path for each in objects if each.path.endswith(COMPLETE)}
-    if _OF_JOB.fullmatch(place.prefix.rpartition("/")[2]) and COMPLETE not in marked:
+    if _OURS.fullmatch(place.prefix.rpartition("/")[2]) and COMPLETE not in marked:
         return ObjectList(())
     objects = [each for each in objects if _is_whole(each.path, marked)]
     return ObjectList(tuple(sorted(objects, key=lambda each: each.path)))
@@ -222,7 +243,7 @@ def files_of(listing: ObjectList) -> bytes:
     did not change is fetched once for all versions.
     """
     data = written(
-        FileEntry(each.path, "f", each.size, named(each)) for each in listing.objects
+        FileEntry(each.path, each.kind, each.size, named(each)) for each in listing.objects
     )
     read(data)
     return data
@@ -230,5 +251,7 @@ def files_of(listing: ObjectList) -> bytes:
 
 def named(each: Object) -> str:
     """Return the name by which an object, in this state, is kept."""
+    if each.of:
+        return each.of
     text = f"{len(each.path)} {each.path} {each.size} {each.etag}"
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -33,7 +33,7 @@ from allotment.service.data.objects.cache import (
     Wanted,
 )
 from allotment.service.data.objects.keys import key_of
-from allotment.service.data.objects.listing import files_of, listing_of
+from allotment.service.data.objects.listing import files_of, listing_of, put_folders
 from allotment.service.data.objects.parts import abort, uploads_of
 from allotment.service.data.objects.signing import Key
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
@@ -95,14 +95,16 @@ class Objects:
 
     # ── looking ─────────────────────────────────────────────────────────────────────
 
-    async def look(self, place: ObjectPlace, owner: Actor, actor: Actor) -> Seen | None:
+    async def look(
+        self, place: ObjectPlace, owner: Actor, actor: Actor, aside: str = ""
+    ) -> Seen | None:
         """Return what is at a place now, as its owner sees it; None where nothing is.
 
-        Raises Rejected.
+        Without folders that begin with `aside`: those are versions already. Raises Rejected.
         """
         try:
             account = await self._accounts.of(owner)
-            work = partial(self._looked, place, account)
+            work = partial(self._looked, place, account, aside)
             return await self._looking.run(actor.user, work, 2 * LISTING_S)
         except BackendError as error:
             raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
@@ -113,13 +115,13 @@ class Objects:
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
 
-    def _looked(self, place: ObjectPlace, account: Account) -> Seen | None:
+    def _looked(self, place: ObjectPlace, account: Account, aside: str) -> Seen | None:
         limits = self._state.config.limits
         end = time.monotonic() + LISTING_S
         key = _key(place, account)
         bucket = Bucket(place, key, account.identity, lambda: time.monotonic() < end)
         try:
-            found = bucket.objects(limits.data_files, limits.data_cache)
+            found = bucket.objects(limits.data_files, limits.data_cache, aside)
         except Stopped:
             raise StoreTrouble(
                 Kind.AWAY, f"{place.endpoint} did not list {place} in {LISTING_S:.0f} s."
@@ -138,19 +140,38 @@ class Objects:
 
     async def newest(self, dataset: Dataset, actor: Actor) -> DataVersion:
         """Look, and return the version of what there is. Raises Rejected."""
-        assert dataset.objects is not None
-        owner = Actor(dataset.user, dataset.uid)
-        seen = await self.look(dataset.objects, owner, actor)
-        if seen is None:
+        found = await self.present(dataset, actor)
+        if found is None:
             raise StoreTrouble(Kind.GONE, f"There is nothing in {dataset.objects}.").refusal()
+        return found
+
+    async def present(self, dataset: Dataset, actor: Actor) -> DataVersion | None:
+        """Look, and return what came last: the version of what there is, or one that was put.
+
+        None where nothing is. Raises Rejected.
+        """
+        assert dataset.objects is not None
+        owner, aside = Actor(dataset.user, dataset.uid), put_folders(dataset.id)
+        seen = await self.look(dataset.objects, owner, actor, aside)
+        newest = dataset.version(0)
+        before = next((each.digest for each in reversed(dataset.versions) if not each.put), "")
+        is_put = newest is not None and newest.put
+        if seen is None or (is_put and seen.digest == before):
+            return newest if is_put else None
         return await self.noted(dataset, seen, actor)
 
     async def noted(
-        self, dataset: Dataset, seen: Seen, actor: Actor, of: JobCheckpoint | None = None
+        self,
+        dataset: Dataset,
+        seen: Seen,
+        actor: Actor,
+        of: JobCheckpoint | None = None,
+        *,
+        put: bool = False,
     ) -> DataVersion:
         """Return the version of what there is, which may be a new one; durable on return.
 
-        It is checkpoint `of` a job. Raises Rejected.
+        It is checkpoint `of` a job, or was `put`. Raises Rejected.
         """
         room = self._room_of(dataset.tenant)
         work = partial(self.cache.note, dataset.id, seen, room)
@@ -172,8 +193,8 @@ class Objects:
         if now is None or now.id != dataset.id:
             raise no_such_data(dataset.full)
         objects, digest = seen.listing.objects, seen.digest
-        size = sum(each.size for each in objects)
-        await self._wish(c.CloseVersion(*key, digest, len(objects), size, of), actor)
+        size = sum(each.size for each in seen.listing.kept)
+        await self._wish(c.CloseVersion(*key, digest, len(objects), size, of, put), actor)
         now = self._state.datasets.get(key)
         closed = now.versions if now is not None and now.id == dataset.id else ()
         found = [each for each in closed if (each.digest, each.checkpoint) == (digest, of)]

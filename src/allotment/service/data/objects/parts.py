@@ -7,15 +7,16 @@ cost money.
 """
 
 import hashlib
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import Final
 from xml.sax.saxutils import escape
 
 import msgspec
 
 from allotment.service.data.objects.bucket import Body, Bucket, Stopped, Told
+from allotment.service.data.objects.lanes import LANES, in_lanes, taken
 from allotment.service.data.objects.listing import BadPage, mark_of, told_of
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.objects.unfinished import Unfinished
@@ -24,8 +25,6 @@ PART: Final = 64 << 20
 MOST_PARTS: Final = 10_000
 MOST_SENT: Final = 5 << 40
 """Bytes of one object that stores take at all."""
-CONNECTIONS: Final = 4
-"""For one file. Of each at most a piece is in memory."""
 _LONGEST_ID: Final = 1024
 Reads = Callable[[int, int], Iterator[bytes]]
 """Returns the bytes of a file from one place on, so many of them."""
@@ -105,41 +104,16 @@ class _Sending:
         self._read = read
         self._left = deque(parts)
         self._marks: dict[int, str] = {}
-        self._failed: list[BaseException] = []
 
     def all(self) -> list[tuple[int, str]]:
         """Send all parts; return their numbers, each with what the store calls it."""
-        count = min(CONNECTIONS, len(self._left))
-        threads = [
-            threading.Thread(target=self._work, name="part", daemon=True) for _ in range(count)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if self._failed:
-            raise next(
-                (each for each in self._failed if not isinstance(each, Stopped)),
-                self._failed[0],
-            )
+        in_lanes(min(LANES, len(self._left)), self._work, lambda: self._bucket.is_wanted)
         return sorted(self._marks.items())
 
-    def _goes_on(self) -> bool:
-        return not self._failed and self._bucket.is_wanted
-
-    def _work(self) -> None:
-        bucket = self._bucket.another(self._goes_on)
-        try:
-            while True:
-                try:
-                    part = self._left.popleft()
-                except IndexError:
-                    return
+    def _work(self, goes_on: Callable[[], bool]) -> None:
+        with closing(self._bucket.another(goes_on)) as bucket:
+            for part in taken(self._left):
                 self._marks[part.number] = self._sent(bucket, part)
-        except BaseException as error:  # noqa: BLE001 - told by `all`
-            self._failed.append(error)
-        finally:
-            bucket.close()
 
     def _sent(self, bucket: Bucket, part: Part) -> str:
         query = {"partNumber": str(part.number), "uploadId": self._upload}

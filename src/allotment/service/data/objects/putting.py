@@ -1,0 +1,269 @@
+"""Puts what came to the service into an object store, as a version of a dataset.
+
+Each version has a folder of its own, named by what is in it, and there the list of its files
+comes last. So what is cut goes on where it was: files that are there as a whole are not sent
+again. Nothing is overwritten that another version has. What did not change since the newest
+version is copied by the store itself.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from allotment.engine.datasets import no_such_data
+from allotment.engine.state import State
+from allotment.model.datasets import Dataset, DataVersion
+from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.ids import Actor
+from allotment.service.content.manifest import FileEntry, Manifest, digest_of
+from allotment.service.content.shelf import Shelf
+from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.cache import Seen
+from allotment.service.data.objects.lanes import LANES, in_lanes, taken
+from allotment.service.data.objects.listing import COMPLETE, Object, ObjectList, put_folders
+from allotment.service.data.objects.objects import Objects
+from allotment.service.data.objects.parts import (
+    PART,
+    ChangedMeanwhile,
+    Measured,
+    Part,
+    measured,
+    send,
+)
+from allotment.service.data.objects.trouble import Kind, StoreTrouble
+from allotment.service.data.objects.unfinished import Unfinished
+from allotment.service.threads import Threads
+
+PUTTING_S: Final = 4 * 3600.0
+_PIECE: Final = 1 << 20
+_MOST_COPIED: Final = 1 << 30
+"""Bytes of one object that a store copies while one waits for its answer."""
+
+
+class StorePuts:
+    """Versions that people put into object stores."""
+
+    def __init__(self, state: State, objects: Objects, shelf: Callable[[str], Shelf]) -> None:
+        """Make it; on the `shelf` of a dataset's id lie the files that came for it."""
+        self._state = state
+        self._objects = objects
+        self._shelf = shelf
+        self._threads = Threads("putting", each=2, total=4)
+
+    async def put(
+        self,
+        dataset: Dataset,
+        data: bytes,
+        manifest: Manifest,
+        actor: Actor,
+        is_wanted: Callable[[], bool],
+    ) -> DataVersion | list[str]:
+        """Return the version of which these are the files, or the digests of missing ones.
+
+        Goes on where it was cut. Raises Rejected, and Stopped where it is not wanted any more.
+        """
+        digest, newest = digest_of(data), dataset.version(0)
+        if newest is not None and newest.put and newest.digest == digest:
+            return newest
+        if any(file.path == COMPLETE for file in manifest.files):
+            raise Rejected(
+                Code.BAD_REQUEST,
+                f"{COMPLETE} is what the list of the files is called in an object store.",
+                "Give the file another name.",
+            )
+        try:
+            # What else is there is a version of its own, older than this one.
+            await self._objects.present(dataset, actor)
+            put = await self._threads.run(
+                actor.user,
+                partial(
+                    self._put,
+                    dataset,
+                    data,
+                    manifest,
+                    await self._objects.writer(dataset, is_wanted),
+                ),
+                PUTTING_S,
+            )
+        except StoreTrouble as trouble:
+            raise trouble.refusal() from trouble
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Put it again.") from error
+        except TimeoutError:
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"It was not put to {dataset.objects} in {PUTTING_S / 3600:.0f} h.",
+                "Put it again: files that arrived complete are not sent twice.",
+            ) from None
+        if not isinstance(put, ObjectList):
+            return put
+        now = self._state.datasets.get((dataset.tenant, dataset.name))
+        if now is None or now.id != dataset.id:
+            raise no_such_data(dataset.full)
+        version = await self._objects.noted(now, Seen(put, digest), actor, put=True)
+        for file in manifest.files:
+            if file.kind != "l":
+                self._shelf(dataset.id).discard(file.of, lambda _: False)
+        self._shelf(dataset.id).count_anew()
+        return version
+
+    def _put(
+        self, dataset: Dataset, data: bytes, manifest: Manifest, bucket: Bucket
+    ) -> ObjectList | list[str]:
+        """Put all files of a version; return how the store has them, or what is missing."""
+        with closing(bucket):
+            folder = f"{put_folders(dataset.id)}{digest_of(data)[:16]}"
+            at = ObjectList((), folder=folder)
+            there = _there(bucket, at)
+            wanted = [
+                file
+                for file in manifest.files
+                if file.kind != "l" and there.get(file.path, ("", -1))[1] != file.size
+            ]
+            work = _Putting(
+                bucket, at, self._shelf(dataset.id), self._copyable(dataset),
+                partial(self._objects.begun, dataset, is_upload=True),
+            )  # fmt: skip
+            if missing := work.missing(wanted):
+                return missing
+            work.all(wanted)
+            if work.gone:
+                return sorted(work.gone)
+            if wanted or COMPLETE not in there:
+                key = at.key_of(COMPLETE, bucket.place)
+                bucket.put(key, len(data), digest_of(data), lambda: iter([data]))
+            return _as_put(bucket, at, manifest)
+
+    def _copyable(self, dataset: Dataset) -> dict[str, tuple[str, str]]:
+        """Return where the store has files of the newest version that was put, by digest.
+
+        Each with its ETag.
+        """
+        assert dataset.objects is not None
+        newest = next((each for each in reversed(dataset.versions) if each.put), None)
+        if newest is None:
+            return {}
+        try:
+            listing = self._objects.cache.listing(dataset.id, newest.digest)
+        except FileNotFoundError:  # The books are those of a backup.
+            return {}
+        return {
+            each.of: (listing.key_of(each.path, dataset.objects), each.etag)
+            for each in listing.kept
+            if each.size <= _MOST_COPIED
+        }
+
+
+class _Putting:
+    """The files of one version on their way into a store."""
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        at: ObjectList,
+        shelf: Shelf,
+        copyable: dict[str, tuple[str, str]],
+        begun: Callable[[str], Unfinished],
+    ) -> None:
+        self._bucket = bucket
+        self._at = at
+        self._shelf = shelf
+        self._copyable = copyable
+        self._begun = begun
+        self.gone = set[str]()
+        """What nobody has any more, and is to come again."""
+
+    def missing(self, files: list[FileEntry]) -> list[str]:
+        """Return the digests of what is neither here nor can be copied."""
+        wanted = dict.fromkeys(file.of for file in files)
+        return [
+            digest
+            for digest in wanted
+            if digest not in self._copyable and not self._shelf.has_file(digest)
+        ]
+
+    def all(self, files: list[FileEntry]) -> None:
+        """Put files, over several connections. Raises StoreTrouble and Stopped."""
+        left = deque(sorted(files, key=lambda file: -file.size))
+
+        def work(goes_on: Callable[[], bool]) -> None:
+            with closing(self._bucket.another(goes_on)) as bucket:
+                for file in taken(left):
+                    self._one(bucket, file)
+
+        in_lanes(min(LANES, len(left)), work, lambda: self._bucket.is_wanted)
+
+    def _one(self, bucket: Bucket, file: FileEntry) -> None:
+        key = self._at.key_of(file.path, bucket.place)
+        try:
+            fd = os.open(self._shelf.file(file.of), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            if not self._is_copied(bucket, file.of, key):
+                self.gone.add(file.of)
+            return
+        try:
+            send(bucket, key, _measured(fd, file), partial(_reads, fd), self._begun)
+        except ChangedMeanwhile:  # A disk that fails: what it has is not what came.
+            self._shelf.discard(file.of, lambda _: False)
+            self.gone.add(file.of)
+        finally:
+            os.close(fd)
+
+    def _is_copied(self, bucket: Bucket, digest: str, key: str) -> bool:
+        source = self._copyable.get(digest)
+        if source is None:
+            return False
+        try:
+            bucket.copy(*source, key)
+        except StoreTrouble:  # It went, or the store copies nothing: then it comes again.
+            return False
+        return True
+
+
+def _measured(fd: int, file: FileEntry) -> Measured:
+    """Return what is to be known before a file is sent, of which the SHA-256 is known."""
+    if file.size <= PART:
+        return Measured(file.size, file.of, (Part(1, 0, file.size, file.of),))
+    return measured(file.size, partial(_reads, fd))
+
+
+def _reads(fd: int, offset: int, size: int) -> Iterator[bytes]:
+    end = offset + size
+    while offset < end:
+        try:
+            piece = os.pread(fd, min(end - offset, _PIECE), offset)
+        except OSError as error:  # else it would be the store's
+            raise ChangedMeanwhile from error
+        if not piece:
+            raise ChangedMeanwhile
+        offset += len(piece)
+        yield piece
+
+
+def _there(bucket: Bucket, at: ObjectList) -> dict[str, tuple[str, int]]:
+    """Return the ETags and sizes of what is in the folder of a version."""
+    start = at.key_of("", bucket.place) + "/"
+    found = bucket.below(start)
+    return {each.path.removeprefix(start): (each.etag, each.size) for each in found}
+
+
+def _as_put(bucket: Bucket, at: ObjectList, manifest: Manifest) -> ObjectList:
+    """Return a version as the store has it now. Raises StoreTrouble where that is not all."""
+    there = _there(bucket, at)
+    objects: list[Object] = []
+    for file in manifest.files:
+        etag, size = there.get(file.path, ("", file.size if file.kind == "l" else -1))
+        if file.kind != "l" and size != file.size:
+            key = at.key_of(file.path, bucket.place)
+            raise StoreTrouble(
+                Kind.CHANGED,
+                f"s3://{bucket.place.bucket}/{key} is not there, though it was put.",
+                "Put it again; if that does not help, find out what removes objects there.",
+            )
+        objects.append(Object(file.path, file.size, etag, file.kind, file.of))
+    return msgspec.structs.replace(at, objects=tuple(objects))
