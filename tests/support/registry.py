@@ -14,7 +14,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import pytest
 
@@ -29,6 +29,7 @@ from tests.support.served import Served
 BUSYBOX = Path("/bin/busybox")
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+BYTES = "application/octet-stream"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 PASSWORD = "correct-horse"  # noqa: S105 - of a registry that lives for one test
 
@@ -84,14 +85,25 @@ class Registry(Served):
     ) -> str:
         """Push an image of these layers, packed as tar; give its digest."""
         packed = [gzip.compress(layer, 1, mtime=0) for layer in layers]
+        told = [(self.blob(name, data), len(data)) for data in packed]
+        plain = list(diff_ids) or [digest(layer) for layer in layers]
+        return self.made_of(name, told, plain, tag, config, architecture)
+
+    def made_of(
+        self,
+        name: str,
+        layers: Sequence[tuple[str, int]],
+        diff_ids: Sequence[str],
+        tag: str = "1",
+        config: Mapping[str, Any] | None = None,
+        architecture: str = architecture(),
+    ) -> str:
+        """Push an image of layers that are there, by digest and size; give its digest."""
         about = {
             "architecture": architecture,
             "os": "linux",
             "config": dict(config or {}),
-            "rootfs": {
-                "type": "layers",
-                "diff_ids": list(diff_ids) or [digest(x) for x in layers],
-            },
+            "rootfs": {"type": "layers", "diff_ids": list(diff_ids)},
         }
         body = json.dumps(about).encode()
         manifest = {
@@ -103,28 +115,45 @@ class Registry(Served):
                 "size": len(body),
             },
             "layers": [
-                {"mediaType": LAYER, "digest": self.blob(name, data), "size": len(data)}
-                for data in packed
+                {"mediaType": LAYER, "digest": each, "size": size} for each, size in layers
             ],
         }
         return self.manifest(name, tag, json.dumps(manifest).encode())
 
     def blob(self, name: str, data: bytes) -> str:
-        answer = self.ask("POST", f"/v2/{name}/blobs/uploads/")
-        where = answer["Location"]
-        path = where[where.index("/v2/") :]
-        mark = "&" if "?" in path else "?"
-        self.ask("PUT", f"{path}{mark}digest={digest(data)}", data, "application/octet-stream")
+        self.ask("PUT", self._upload(name, digest(data)), data, BYTES)
         return digest(data)
+
+    def blob_of(self, name: str, path: Path) -> tuple[str, int]:
+        """Push a file that is too large for memory; give its digest and size."""
+        with path.open("rb") as file:
+            found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+            file.seek(0)
+            self.ask("PUT", self._upload(name, found), file, BYTES, path.stat().st_size)
+        return found, path.stat().st_size
+
+    def _upload(self, name: str, found: str) -> str:
+        where = self.ask("POST", f"/v2/{name}/blobs/uploads/")["Location"]
+        mark = "&" if "?" in where else "?"
+        return f"{where[where.index('/v2/') :]}{mark}digest={found}"
 
     def manifest(self, name: str, tag: str, data: bytes, kind: str = MANIFEST) -> str:
         self.ask("PUT", f"/v2/{name}/manifests/{tag}", data, kind)
         return digest(data)
 
-    def ask(self, method: str, path: str, data: bytes | None = None, kind: str = "") -> Any:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        data: bytes | IO[bytes] | None = None,
+        kind: str = "",
+        size: int = 0,
+    ) -> Any:
         request = urllib.request.Request(f"http://{self.host}{path}", data=data, method=method)
         if kind:
             request.add_header("Content-Type", kind)
+        if size:
+            request.add_header("Content-Length", str(size))
         if self.users:
             request.add_header("Authorization", f"Basic {login(self.users[0])}")
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
@@ -224,6 +253,10 @@ class WithUsers(RealCluster):
         """Run the command line where these users are known, as one of them where `uid` is."""
         if words[0] == "down":  # Which asks for no user.
             return super().allot(*words, **kwargs)
+        return self.ran([*ALLOT, *words], **kwargs)
+
+    def ran(self, argv: Sequence[str], **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        """Run a program where these users are known."""
         passwd = self.make_homes()
         script = f'mount --bind "$0" /etc/passwd && {self.before} && exec "$@"'
         within = ["unshare", "-m", "--propagation", "slave", "sh", "-c", script, str(passwd)]
@@ -235,7 +268,7 @@ class WithUsers(RealCluster):
         env = {**os.environ, "ALLOT_STATE": str(self.state), **kwargs.pop("env", {})}
         kwargs.setdefault("timeout", PATIENCE_S)
         return subprocess.run(
-            [*within, *ALLOT, *words], env=env, text=True, capture_output=True, check=False,
+            [*within, *argv], env=env, text=True, capture_output=True, check=False,
             **kwargs,
         )  # fmt: skip
 

@@ -25,11 +25,10 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List the files of a folder that would be taken along, the largest first."""
-    from allotment.client.code_list import list_code  # noqa: PLC0415 - for this verb only
-
     top = folder.absolute()
-    found = [(name, path) for name in list_code(top).names if (path := top / name).is_file()]
-    sizes = sorted(((path.lstat().st_size, name) for name, path in found), reverse=True)
+    with Client() as client:
+        names = client.code_files(top)
+    sizes = sorted((((top / name).lstat().st_size, name) for name in names), reverse=True)
     if as_json:
         say_json([{"path": name, "bytes": size} for size, name in sizes])
         return

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from allotment.cli.data_login import keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.steps import steps
@@ -313,7 +312,8 @@ def login(
         raise Failed("There is no terminal to ask for the secret key.", "Add --secret-stdin.")
     else:
         secret = getpass(f"Secret key of {key_id}: ")
-    path = keep(Path.home(), profile, key_id, secret)
+    with Client() as client:
+        path = client.log_in_to_store(key_id, secret, profile=profile)
     talk(f"kept in {path}, for you alone, as profile {profile}")
 
 

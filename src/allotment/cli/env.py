@@ -8,7 +8,6 @@ import typer
 
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
-from allotment.cli.packages import read_packages
 from allotment.cli.steps import steps
 from allotment.cli.table import Column, print_table
 from allotment.cli.words import count, harmless, show_span
@@ -80,11 +79,10 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Build an environment ahead, so that no job waits for it."""
-    python, lines = read_packages(file, python)
     with Client(state=state) as client, steps(as_json=as_json) as tell:
         began = time.monotonic()
         found = client.build_environment(
-            lines, python, image, lambda now: tell(_step(now, began))
+            file, python, image, lambda now: tell(_step(now, began))
         )
     if as_json:
         say_json(found)

@@ -1,13 +1,11 @@
 """`allot image`: what the machine keeps of images, and the passwords for registries."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from allotment.cli.image_build import EXAMPLES, build, push
-from allotment.cli.image_login import forget, keep
 from allotment.cli.options import AsJson, State
 from allotment.cli.output import Failed, say, say_json, talk
 from allotment.cli.steps import steps
@@ -177,13 +175,16 @@ def login(
         password = getpass(f"Password for {user} at {registry}: ")
     if not password:
         raise Failed("The password is empty.", "Give it on a line of stdin.")
-    path = keep(Path.home(), registry, user, password)
+    with Client() as client:
+        path = client.log_in_to_registry(registry, user, password)
     talk(f"kept in {path}; `allot image inspect {registry}/NAME` tests it")
 
 
 @image.command()
 def logout(registry: Registry) -> None:
     """Forget your password for a registry."""
-    if not forget(Path.home(), registry):
+    with Client() as client:
+        was_there = client.log_out_of_registry(registry)
+    if not was_there:
         raise Failed(f"There is no password for {registry}.", "See ~/.docker/config.json.")
     talk(f"forgotten: {registry}")

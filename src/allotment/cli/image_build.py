@@ -2,11 +2,9 @@
 
 import contextlib
 import os
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -14,22 +12,22 @@ from allotment.building.dockerfile import Dockerfile, read
 from allotment.cli.eta import eta_lines
 from allotment.cli.options import AsJson, Detach, Priority, Queue, StateFolder, Tenant
 from allotment.cli.output import Failed, say, say_json
-from allotment.cli.run import LONGEST_NAME, environment, given_parts, level_of, see_through
+from allotment.cli.run import environment, given_parts, level_of, see_through
 from allotment.cli.words import count
 from allotment.client import Client, Refused
-from allotment.model.image_names import HUB, BadReference, Reference, parse
+from allotment.client.image_build import (
+    DISK,
+    MEMORY,
+    TIME,
+    build_job,
+    named,
+    push_job,
+    recipe_of,
+)
 from allotment.model.quantity import show_bytes
-from allotment.wire.amiss import Amiss
-from allotment.wire.amounts import read_size
 
-FILES = ("Dockerfile", "Containerfile")
-MEMORY = "2GiB"
-TIME = "1h"
-DISK = "20GiB"
 MOST_COUNTED = 100_000
 """Files of a folder, for a dry run."""
-PASSED_ON = "XDG_DATA_HOME"
-"""Beside what every command of `allot run` gets: it says where the layers are kept."""
 
 EXAMPLES = (
     "\b\nExamples:\n"
@@ -112,23 +110,16 @@ def build(  # noqa: PLR0913 - one argument an option
     Unchanged steps of an earlier build are reused. The password for the registry is that of
     `allot image login`. Ctrl-C does not stop the job.
     """
-    reference = _named(name)
-    folder = folder.absolute()
-    recipe, found = _recipe(folder, file, build_args or [])
-    words = [
-        "build", "--tag", str(reference), "--file", str(recipe), *_disk(disk),
-        *_each("--build-arg", build_args or []),
-        *_each("--secret", map(_secret, secrets or [])),
-        *(["--target", target] if target else []),
-        *(["--no-cache"] if no_cache else []),
-        *([] if push else ["--no-push"]),
-        ".",
-    ]  # fmt: skip
-    job = _job(words, reference, folder, env or [], _limits(cpus, memory, time)) | _of(
-        tenant, queue, priority
-    )
+    given = dict(_pair(each) for each in build_args or [])
+    made = build_job(
+        name, folder, file=file or "", build_args=given,
+        secrets=dict(map(_secret, secrets or [])), target=target, no_cache=no_cache,
+        push=push, disk=disk,
+    )  # fmt: skip
+    found = _recipe(recipe_of(folder.absolute(), file or ""), given)
+    job = _with(made, env, cpus, memory, time) | _of(tenant, queue, priority)
     if dry_run:
-        _foretell(job, reference, found, folder, state, as_json=as_json)
+        _foretell(job, name, found, folder.absolute(), state, as_json=as_json)
         return
     see_through(job, state=state, detach=detach, as_json=as_json)
 
@@ -150,109 +141,53 @@ def push(  # noqa: PLR0913 - one argument an option
 
     `allot image build` does this itself, except with --no-push or after a failed push.
     """
-    reference = _named(name)
-    words = ["push", str(reference), *_disk(disk)]
-    job = _job(words, reference, Path.cwd(), env or [], _limits("", MEMORY, time))
+    job = _with(push_job(name, disk=disk), env, "", MEMORY, time)
     see_through(job | _of(tenant, queue, priority), state=state, detach=detach, as_json=as_json)
 
 
-def _named(name: str) -> Reference:
-    """Read the name of an image that is to be pushed."""
+def _recipe(path: Path, arguments: Mapping[str, str]) -> Dockerfile:
+    """Read a Dockerfile. Raises Failed."""
     try:
-        found = parse(name)
-    except BadReference as error:
-        raise Failed(f"`{name}` {error}.", "Write registry/name:tag.") from error
-    if found.digest:
-        raise Failed(f"`{name}` has a digest: only its build gives it one.", "Leave it out.")
-    if found.registry == HUB and found.repository.startswith("library/"):
-        raise Failed(
-            f"`{name}` names no registry, so it would be one of Docker's own images.",
-            "Write registry/name:tag.",
-        )
+        found = read(path.read_text(), arguments)
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", "") or "it is not text"
+        raise Failed(f"{path} cannot be read: {why.lower()}.", "Name another file.") from error
+    if not found.steps:
+        raise Failed(f"{path} has no steps.", "A Dockerfile begins with FROM.")
     return found
 
 
-def _recipe(
-    folder: Path, file: Path | None, arguments: Sequence[str]
-) -> tuple[Path, Dockerfile]:
-    """Find and read the Dockerfile. Raises Failed."""
-    if not folder.is_dir():
-        raise Failed(
-            f"There is no folder {folder}.", "Name the folder from which COPY takes files."
-        )
-    tried = [file.absolute()] if file else [folder / name for name in FILES]
-    path = next((each for each in tried if each.exists()), tried[0])
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", "") or "it is not text"
-        hint = "Name it: -f FILE." if file is None else "Name another file."
-        raise Failed(f"{path} cannot be read: {why.lower()}.", hint) from error
-    given = [each.partition("=") for each in arguments]
-    if wrong := [name for name, equals, _ in given if not equals or not name]:
-        raise Failed(f"--build-arg {wrong[0]} is not NAME=VALUE.", "--build-arg VERSION=2.9")
-    found = read(text, {name: value for name, _, value in given})
-    if not found.steps:
-        raise Failed(f"{path} has no steps.", "A Dockerfile begins with FROM.")
-    return path, found
+def _pair(word: str) -> tuple[str, str]:
+    name, equals, value = word.partition("=")
+    if not (name and equals):
+        raise Failed(f"--build-arg {name} is not NAME=VALUE.", "--build-arg VERSION=2.9")
+    return name, value
 
 
-def _secret(word: str) -> str:
-    """Check a secret, and write its file so that the job finds it from wherever it is."""
-    parts: dict[str, str] = {}
-    for part in word.split(","):
-        key, _, value = part.partition("=")
-        parts[key] = value
+def _secret(word: str) -> tuple[str, str]:
+    pairs = (part.partition("=") for part in word.split(","))
+    parts = {key: value for key, _, value in pairs}
     if set(parts) != {"id", "src"} or not all(parts.values()):
         raise Failed("A --secret is id=NAME,src=FILE.", "--secret id=pip,src=~/.pip/token")
-    path = Path(parts["src"]).expanduser().absolute()
-    if not path.is_file():
-        raise Failed(f"--secret {parts['id']}: there is no file {path}.", "Name one: src=FILE.")
-    return f"id={parts['id']},src={path}"
+    return parts["id"], parts["src"]
 
 
-def _disk(text: str) -> tuple[str, ...]:
-    try:
-        return ("--disk", str(read_size(text)))
-    except Amiss as error:
-        raise Failed(f"--disk: {error}.", error.hint) from error
-
-
-def _each(option: str, words: "Sequence[str] | map[str]") -> list[str]:
-    return [part for word in words for part in (option, word)]
-
-
-def _limits(cpus: str, memory: str, time: str) -> dict[str, object]:
+def _with(
+    made: Mapping[str, object], env: Sequence[str] | None, cpus: str, memory: str, time: str
+) -> dict[str, object]:
+    """Return a job with the limits and variables that options say."""
+    passed = cast("dict[str, str]", made["env"]) | environment(os.environ, env or [], ())
     resources = {"memory": memory} | ({"cpu": cpus} if cpus else {})
-    return {"resources": resources, "max_run_time": time}
+    return {**made, "env": passed, "resources": resources, "max_run_time": time}
 
 
 def _of(tenant: str, queue: str, priority: str) -> dict[str, object]:
     return given_parts(tenant=tenant, queue=queue) | level_of(priority)
 
 
-def _job(
-    words: Sequence[str],
-    reference: Reference,
-    folder: Path,
-    env: Sequence[str],
-    limits: Mapping[str, object],
-) -> dict[str, object]:
-    """Write the job; its command is that of the Python that runs this."""
-    short = f"{words[0]}-{reference.repository.rpartition('/')[2]}-{reference.tag}"
-    passed = [*([PASSED_ON] if os.environ.get(PASSED_ON) else []), *env]
-    return {
-        "name": re.sub(r"[^A-Za-z0-9._-]+", "-", short)[:LONGEST_NAME].rstrip("-._"),
-        "command": [sys.executable, "-I", "-m", "allotment.building", *words],
-        "workdir": str(folder),
-        "env": environment(os.environ, passed),
-        **limits,
-    }
-
-
 def _foretell(
     job: Mapping[str, object],
-    reference: Reference,
+    name: str,
     found: Dockerfile,
     folder: Path,
     state: str,
@@ -262,11 +197,11 @@ def _foretell(
     """Print what would be built, from what, and when the job would start."""
     with Client(state=state) as client:
         estimate = client.dry_run(job)
-        bases = [_base(client, name) for name in found.bases]
+        bases = [_base(client, base) for base in found.bases]
     if as_json:
         say_json(estimate)
         return
-    say(f"{reference}: {count(found.steps, 'step')}, from {folder}")
+    say(f"{named(name)}: {count(found.steps, 'step')}, from {folder}")
     say(f"  {_contents(folder)}, before .dockerignore")
     for line in bases:
         say(f"  {line}")

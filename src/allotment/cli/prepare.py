@@ -12,7 +12,7 @@ from typing import cast
 import msgspec
 
 from allotment.cli.output import Failed
-from allotment.cli.packages import read_packages
+from allotment.client.packages import read_packages
 from allotment.model.errors import Problem
 from allotment.model.spec import JobSpec
 from allotment.wire.indices import write_indices

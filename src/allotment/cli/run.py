@@ -25,15 +25,13 @@ from allotment.cli.options import (
 )
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
-from allotment.cli.packages import read_packages
 from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.taking import CodeFolder, below, with_code
 from allotment.client import Client, Refused
+from allotment.client.packages import read_packages
+from allotment.client.request import PASSED_ON
 from allotment.model.errors import Problem
 from allotment.service.views import Submitted
-
-PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LANG")
-"""What of the caller's environment a command needs to be found and to work as it does here."""
 
 WRAPPERS = re.compile(r"(.*/)?(python|bash|sh|env|torchrun|mpirun|accelerate|uv)[0-9.]*$")
 SHELL = re.compile(r"(.*/)?(ba|da|z)?sh")

@@ -143,6 +143,13 @@ class Client:
 
         return take(self._transport, Path(folder), tell)
 
+    def code_files(self, folder: str | Path = ".") -> list[str]:
+        """List the files of a folder that would be taken along."""
+        from allotment.client.code_list import list_code  # noqa: PLC0415 - only for code
+
+        top = Path(folder).absolute()
+        return [name for name in list_code(top).names if (top / name).is_file()]
+
     def look_at_code(self, folder: str | Path = ".") -> "Taken":
         """Return how much of a folder's code would be sent. Sends nothing."""
         from allotment.client.code import take  # noqa: PLC0415 - only where code is taken
@@ -492,9 +499,53 @@ class Client:
             tell(found)
             image = found.image  # The same bytes, should the tag move meanwhile.
 
+    def build_image(  # noqa: PLR0913 - one argument a choice, all by name
+        self,
+        name: str,
+        folder: str | Path = ".",
+        *,
+        file: str | Path = "",
+        build_args: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str | Path] | None = None,
+        target: str = "",
+        no_cache: bool = False,
+        push: bool = True,
+        job: Mapping[str, object] | None = None,
+    ) -> Submitted:
+        """Build an image from a folder's Dockerfile, and push it; return the job that does it.
+
+        `job` are further keys of that job, such as `tenant` or `max_run_time`; `secrets` are
+        files by their ids.
+        """
+        from allotment.client.image_build import build_job  # noqa: PLC0415 - only for builds
+
+        made = build_job(
+            name, folder, file=file, build_args=build_args, secrets=secrets, target=target,
+            no_cache=no_cache, push=push,
+        )  # fmt: skip
+        return self.submit(made | dict(job or {}))
+
+    def push_image(self, name: str, *, job: Mapping[str, object] | None = None) -> Submitted:
+        """Push an image that you have built to its registry; return the job that does it."""
+        from allotment.client.image_build import push_job  # noqa: PLC0415 - only for builds
+
+        return self.submit(push_job(name) | dict(job or {}))
+
     def remove_image(self, image: str) -> None:
         """Remove an image from the store, unless a task uses it. For the administrator."""
         self._do("/v1/images:remove", {"image": image})
+
+    def log_in_to_registry(self, registry: str, user: str, password: str) -> Path:
+        """Keep a password in ~/.docker/config.json, where the service finds it; return that."""
+        from allotment.client.image_login import keep  # noqa: PLC0415 - rarely needed
+
+        return keep(Path.home(), registry, user, password)
+
+    def log_out_of_registry(self, registry: str) -> bool:
+        """Forget a password; False where there was none."""
+        from allotment.client.image_login import forget  # noqa: PLC0415 - rarely needed
+
+        return forget(Path.home(), registry)
 
     def models(self) -> ModelRows:
         """List the models registered in the cluster's MLflow, and the job that made each."""
@@ -506,15 +557,20 @@ class Client:
 
     def build_environment(
         self,
-        requirements: Sequence[str],
+        requirements: Sequence[str] | Path,
         python: str = "",
         image: str = "",
         tell: Callable[[EnvironmentRow], None] = lambda _: None,
     ) -> EnvironmentRow:
         """Build an environment ahead, with `image` for its Python; return when it is there.
 
-        `tell` hears of one that is not yet, every ten seconds.
+        A `Path` is that of a requirements file, or of a pyproject.toml beside its lock. `tell`
+        hears of an environment that is not there yet, every ten seconds.
         """
+        if isinstance(requirements, Path):
+            from allotment.client.packages import read_packages  # noqa: PLC0415 - for files
+
+            python, requirements = read_packages(requirements, python)
         wish = {"python": python, "requirements": list(requirements), "image": image}
         while True:
             found = self._send("/v1/environments:build", wish, EnvironmentRow)
@@ -587,6 +643,12 @@ class Client:
         path = data_path(base if version else name, ":remove")
         data_path(name)  # A version that is none is refused before anything goes.
         self._do(path, {"version": int(version or 0)})
+
+    def log_in_to_store(self, key_id: str, secret: str, *, profile: str = "default") -> Path:
+        """Keep a key in ~/.aws/credentials, where the service finds it; return that file."""
+        from allotment.client.data_login import keep  # noqa: PLC0415 - rarely needed
+
+        return keep(Path.home(), profile, key_id, secret)
 
     def sweeps(self) -> list[SweepRow]:
         """List the newest sweeps. `submit` makes one of a job with `sweep` in it."""

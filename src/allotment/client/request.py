@@ -19,6 +19,9 @@ Ref: TypeAlias = int | str
 JobText: TypeAlias = bytes | str | Path | Mapping[str, object]
 """A job as it can be submitted: a file, its text, or the native form as a map."""
 
+PASSED_ON = ("PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "LANG")
+"""What of the caller's environment a command needs to be found and to work as it does here."""
+
 Query: TypeAlias = Mapping[str, str] | Sequence[tuple[str, str]]
 
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +205,11 @@ def test_a_build_that_is_killed_leaves_nothing_and_nothing_of_it_is_used(
             builds.service.ask("POST", f"/v1/jobs/{job}:cancel")
         builds.service.wait_for(job, "cancelled", "failed", "succeeded")
         until(lambda: not _processes_of("ann"), "its processes to end")
+    is_whole(builds, folder)
+
+
+def is_whole(builds: Builds, folder: Path) -> None:
+    """Build again; fail where something half-made was used, or is left."""
     done = builds.build("ann", folder, "killed:1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert builds.runs("killed:1", "cat /0 /1 /2 | wc -l") == "60000\n"
@@ -296,3 +302,40 @@ def test_a_dry_run_says_what_would_be_built(builds: Builds) -> None:
     (folder / "Dockerfile").write_text(f"FROM {builds.registry.host}/base:9\n")
     done = builds.build("ann", folder, "dry:1", "--dry-run")
     assert "or none that you may see" in done.stdout, done.stdout
+
+
+IN_PYTHON = """
+import sys
+from allotment import Client
+from allotment.client import Refused
+
+registry, folder = sys.argv[1:]
+limits = {"resources": {"cpu": 0.4, "memory": "200MiB"}}
+with Client() as client:
+    made = client.build_image(
+        f"{registry}/py:1", folder, build_args={"WORD": "said"}, push=False, job=limits,
+        secrets={"pip": f"{folder}/token"},
+    )
+    print(client.wait(made.id).state)
+    print(client.wait(client.push_image(f"{registry}/py:1", job=limits).id).state)
+    try:
+        client.build_image("py", folder)
+    except Refused as error:
+        print(error.message)
+"""
+
+
+def test_an_image_is_built_and_pushed_in_python(builds: Builds) -> None:
+    lines = (
+        "ARG WORD\nRUN --mount=type=secret,id=pip "
+        "test $(cat /run/secrets/pip) = hush && echo $WORD >/word\n"
+    )
+    folder = builds.folder("ann", lines, token="hush")
+    done = builds.service.ran(
+        [sys.executable, "-c", IN_PYTHON, builds.registry.host, str(folder)], user="ann"
+    )
+    assert done.returncode == 0, done.stderr
+    first, second, refused = done.stdout.splitlines()
+    assert [first, second] == ["succeeded"] * 2
+    assert "names no registry" in refused
+    assert builds.runs("py:1", "cat /word") == "said\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from allotment.cli.data_login import keep
-from allotment.cli.output import Failed
+from allotment.client import Refused
+from allotment.client.data_login import keep
 from allotment.service.data.objects.keys import key_of
 from allotment.service.launch import Account
 from tests.support.invoke import allot
@@ -57,7 +57,7 @@ def test_what_cannot_be_put_in_its_place_leaves_no_secret(
 def test_what_can_be_no_key_is_refused(
     tmp_path: Path, profile: str, key_id: str, secret: str
 ) -> None:
-    with pytest.raises(Failed):
+    with pytest.raises(Refused):
         keep(tmp_path, profile, key_id, secret)
     assert not (tmp_path / ".aws").exists()
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from allotment.cli import image_build
-from allotment.cli.run import PASSED_ON, environment
+from allotment.cli.run import environment
+from allotment.client.request import PASSED_ON
 from tests.support.invoke import allot
 
 NAME = "registry.example.org/x:1"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from allotment.cli.output import Failed
-from allotment.cli.packages import read_packages
+from allotment.client import Refused
+from allotment.client.packages import read_packages
 
 
 def test_a_requirements_file_is_read_here(tmp_path: Path) -> None:
@@ -14,7 +14,7 @@ def test_a_requirements_file_is_read_here(tmp_path: Path) -> None:
 
 
 def test_a_requirement_in_place_of_a_file_is_told_what_to_write() -> None:
-    with pytest.raises(Failed) as refusal:
+    with pytest.raises(Refused) as refusal:
         read_packages(Path("framework==7"))
     assert "no such file" in str(refusal.value)
     assert "one a line (`framework==7`)" in refusal.value.hint
@@ -30,7 +30,7 @@ def test_a_project_without_a_lock_is_told_so_and_runs_nothing(
     (tmp_path / "pyproject.toml").write_text(
         f"[project]\nname = 'x'\nversion = '1'\nrequires-python = '{asked}'\n"
     )
-    with pytest.raises(Failed, match="cannot be used: "):
+    with pytest.raises(Refused, match="cannot be used: "):
         read_packages(tmp_path / "pyproject.toml")
     assert not (tmp_path / "ran").exists()
 
@@ -38,7 +38,7 @@ def test_a_project_without_a_lock_is_told_so_and_runs_nothing(
 @pytest.mark.parametrize("text", ["[project", "project = 1", "\0"])
 def test_what_is_no_project_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "pyproject.toml").write_text(text)
-    with pytest.raises(Failed):
+    with pytest.raises(Refused):
         read_packages(tmp_path / "uv.lock")
 
 
@@ -47,5 +47,5 @@ def test_what_no_job_has_room_for_is_refused_here(tmp_path: Path) -> None:
     (tmp_path / "r.txt").write_text(f"{line}\n" * 30)
     assert len(read_packages(tmp_path / "r.txt")[1]) == 30
     (tmp_path / "r.txt").write_text(f"{line}\n" * 40)
-    with pytest.raises(Failed, match="more than 250 KiB"):
+    with pytest.raises(Refused, match="more than 250 KiB"):
         read_packages(tmp_path / "r.txt")

@@ -5,14 +5,14 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any, cast
 
-from allotment.cli.output import Failed
+from allotment.client.errors import Refused
 from allotment.rights.writing import write_whole
 
 FILE = ".docker/config.json"
 
 
 def keep(home: Path, registry: str, user: str, password: str) -> Path:
-    """Add a password; return the file. Raises Failed where the file has another form."""
+    """Add a password; return the file. Raises Refused where the file has another form."""
     found = _read(home)
     entry = {"auth": b64encode(f"{user}:{password}".encode()).decode()}
     found["auths"] = {**_auths(found), registry: entry}
@@ -20,7 +20,7 @@ def keep(home: Path, registry: str, user: str, password: str) -> Path:
 
 
 def forget(home: Path, registry: str) -> bool:
-    """Remove a password; False where there is none. Raises Failed as `keep` does."""
+    """Remove a password; False where there is none. Raises Refused as `keep` does."""
     found = _read(home)
     auths = _auths(found)
     if auths.pop(registry, None) is None:
@@ -41,11 +41,11 @@ def _read(home: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        raise Failed(
-            f"~/{FILE} is not JSON: {error}.", "Correct it, or move it away."
+        raise Refused(
+            "bad_request", f"~/{FILE} is not JSON: {error}.", "Correct it, or move it away."
         ) from error
     if not isinstance(found, dict):
-        raise Failed(f"~/{FILE} is not a map.", "Correct it, or move it away.")
+        raise Refused("bad_request", f"~/{FILE} is not a map.", "Correct it, or move it away.")
     return cast("dict[str, Any]", found)
 
 

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from allotment.cli.output import Failed
+from allotment.client.errors import Refused
 from allotment.service.environments.requirements import is_python, lines_of
 
 PROJECT: Final = ("pyproject.toml", "uv.lock")
@@ -26,7 +26,7 @@ _MOST_LETTERS: Final = 250 << 10
 def read_packages(file: Path, python: str = "") -> tuple[str, tuple[str, ...]]:
     """Return which Python a file asks for, unless one is given, and its requirements.
 
-    Raises Failed.
+    Raises Refused.
     """
     if file.name in PROJECT:
         takes = _python_of(file.parent)
@@ -36,9 +36,10 @@ def read_packages(file: Path, python: str = "") -> tuple[str, tuple[str, ...]]:
 
 
 def _bounded(file: Path, lines: tuple[str, ...]) -> tuple[str, ...]:
-    """Return requirements that a job can have. Raises Failed."""
+    """Return requirements that a job can have. Raises Refused."""
     if sum(map(len, lines)) > _MOST_LETTERS:
-        raise Failed(
+        raise Refused(
+            "bad_request",
             f"The requirements in {file} have more than {_MOST_LETTERS >> 10} KiB, most of it "
             "hashes, and a job has room for no more.",
             "Write the versions without the hashes: `uv export --no-hashes "
@@ -52,7 +53,8 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = (getattr(error, "strerror", "") or "it is not text").lower()
-        raise Failed(
+        raise Refused(
+            "bad_request",
             f"The requirements in {file} cannot be read: {why}.",
             "Name a file of requirements, one a line (`framework==7`), or pyproject.toml.",
         ) from error
@@ -70,12 +72,13 @@ def _python_of(folder: Path) -> str:
 
 
 def _locked(folder: Path, python: str) -> str:
-    """Return the lock of a project as uv writes it for pip. Raises Failed in uv's words."""
+    """Return the lock of a project as uv writes it for pip. Raises Refused in uv's words."""
     from allotment.service.environments.uv import program, shortened  # noqa: PLC0415 - for locks
 
     uv = program()
     if not uv:
-        raise Failed(
+        raise Refused(
+            "bad_request",
             f"uv, which reads {folder / PROJECT[1]}, is not installed here.",
             "pip install 'allotment[environments]'; or name a requirements file with hashes.",
         )
@@ -97,12 +100,14 @@ def _locked(folder: Path, python: str) -> str:
             timeout=_PATIENCE_S,
         )
     except subprocess.TimeoutExpired:
-        raise Failed(
+        raise Refused(
+            "bad_request",
             f"uv did not read the lock in {folder} within {_PATIENCE_S:.0f} s.",
             "Try `uv lock --check` there.",
         ) from None
     if done.returncode:
-        raise Failed(
+        raise Refused(
+            "bad_request",
             f"The lock of {folder} cannot be used: {shortened(done.stderr)}",
             "That is uv's message. `uv lock` makes a lock, or brings it up to date.",
         )

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from allotment.cli.output import Failed
+from allotment.client.errors import Refused
 from allotment.rights.writing import write_whole
 
 FILE: Final = ".aws/credentials"
@@ -14,25 +14,30 @@ _PROFILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,79}")
 
 
 def keep(home: Path, profile: str, key_id: str, secret: str) -> Path:
-    """Put a key in place of the profile's, if it had one; return the file. Raises Failed.
+    """Put a key in place of the profile's, if it had one; return the file. Raises Refused.
 
     All else in the file stays as it is, remarks too.
     """
     if not _PROFILE.fullmatch(profile):
-        raise Failed(
+        raise Refused(
+            "bad_request",
             f"{profile[:80]!r} cannot be the name of a profile.",
             "Write a name such as default or lab.",
         )
     if not (_WORD.fullmatch(key_id) and _WORD.fullmatch(secret)):
-        raise Failed("A key is empty, or has characters that no key has.", "Check both parts.")
+        raise Refused(
+            "bad_request",
+            "A key is empty, or has characters that no key has.",
+            "Check both parts.",
+        )
     path = home / FILE
     try:
         before = path.read_text()
     except FileNotFoundError:
         before = ""
     except (OSError, UnicodeDecodeError) as error:
-        raise Failed(
-            f"~/{FILE} cannot be read: {error}.", "Correct it, or move it away."
+        raise Refused(
+            "bad_request", f"~/{FILE} cannot be read: {error}.", "Correct it, or move it away."
         ) from error
     kept = _without(before.splitlines(keepends=True), profile)
     if kept and not kept[-1].endswith("\n"):
