@@ -16,8 +16,9 @@ from allotment.backends.mlflow.server import RUNNER
 from allotment.client import Client
 from tests.support import mlflow
 from tests.support.cluster import RealCluster, a_real_cluster, gone, until
+from tests.support.image_python import host_python, with_libraries
 from tests.support.patience import PATIENCE_S
-from tests.support.registry import Job
+from tests.support.registry import Job, a_registry, layer
 from tests.support.served import free_ports
 
 pytestmark = mlflow.MARKS
@@ -41,6 +42,9 @@ pathlib.Path(sys.argv[3], "waits").touch()
 while not pathlib.Path(sys.argv[3], "go").exists():
     time.sleep(0.05)
 """
+IN_IMAGE = "import mlflow; print('run', mlflow.start_run().info.run_id)"
+LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1", "librt.so.1", "libpthread.so.0", "libdl.so.2")
+"""What packages load of the machine's that Python itself does not."""
 
 
 class WithMlflow(RealCluster):
@@ -137,6 +141,16 @@ def test_a_run_says_which_job_made_it_and_what_it_logs_is_progress(cluster: With
     assert (status, raw["server"]) == (200, cluster.server)
 
 
+def tags_of(cluster: WithMlflow, output: str) -> dict[str, str]:
+    """Return what MLflow itself says of the run that a job's output names."""
+    found = re.findall(r"^run (\w+)$", output, re.MULTILINE)
+    assert len(found) == 1, output
+    address = f"{cluster.server}/api/2.0/mlflow/runs/get?run_id={found[0]}"
+    with urllib.request.urlopen(address) as answer:
+        told = json.load(answer)["run"]["data"]["tags"]
+    return {tag["key"]: tag["value"] for tag in told}
+
+
 def test_a_run_keeps_what_it_was_made_of(cluster: WithMlflow, tmp_path: Path) -> None:
     """Its code by content and commit, and its data by version, are tags in MLflow itself."""
     (tmp_path / "words.txt").write_text("words")
@@ -153,16 +167,38 @@ def test_a_run_keeps_what_it_was_made_of(cluster: WithMlflow, tmp_path: Path) ->
     (meet / "go").touch()
     job = cluster.job("made", "none", meet=meet, code=taken.code, data={"words": "/data/words"})
     cluster.wait_for(job, "succeeded", seconds=4 * PATIENCE_S)
-    (run,) = re.findall(r"^run (\w+)$", Job(cluster, job).output, re.MULTILINE)
-    address = f"{cluster.server}/api/2.0/mlflow/runs/get?run_id={run}"
-    with urllib.request.urlopen(address) as answer:
-        told = json.load(answer)["run"]["data"]["tags"]
-    tags = {tag["key"]: tag["value"] for tag in told}
+    tags = tags_of(cluster, Job(cluster, job).output)
     view = cluster.get(f"/v1/jobs/{job}")
     assert tags["allotment.job"] == str(job)
     assert tags["allotment.commit"] == commit.stdout.decode().strip()
     assert tags["allotment.code"] == view["spec"]["code"]["bundle"]
     assert tags["allotment.data"] == "vision/words@1"
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_tool("docker-registry", "htpasswd")
+def test_a_run_keeps_the_digest_of_its_image(cluster: WithMlflow, reachable: Path) -> None:
+    """MLflow's own client runs in the image, out of a registered folder."""
+    venv = mlflow.folder()
+    libraries = [Path("/usr/lib/x86_64-linux-gnu", name) for name in LIBRARIES]
+    with a_registry(reachable / "registry") as registry:
+        digest = registry.push(
+            "python", [host_python()[0], layer(*with_libraries(libraries, []))]
+        )
+        with Client(state=str(cluster.state)) as client:
+            client.create_dataset("mlflow", tenant="vision", folder=str(venv))
+        job = cluster.submit({
+            "name": "in-image", "tenant": "vision", "image": f"{registry.host}/python:1",
+            "command": ["/data/mlflow/bin/python", "-c", IN_IMAGE],
+            "data": {"mlflow": "/data/mlflow"},
+            "resources": {"cpu": 1, "memory": "2GiB"},
+        })  # fmt: skip
+        cluster.wait_for(job, "succeeded", "failed", seconds=4 * PATIENCE_S)
+        done = Job(cluster, job)
+        assert done.state == "succeeded", done.diagnosis["evidence"]
+        tags = tags_of(cluster, done.output)
+    assert tags["allotment.job"] == str(job)
+    assert tags["allotment.image"] == f"{registry.host}/python:1@{digest}"
 
 
 def test_a_service_that_starts_again_finds_the_runs_of_before(cluster: WithMlflow) -> None:
