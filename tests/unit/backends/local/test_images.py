@@ -1,6 +1,7 @@
 """Names, passwords and manifests of images, without a registry."""
 
 import asyncio
+import base64
 import json
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
+from allotment.client.image_login import keep
 from allotment.model.data_use import DataUse
 from allotment.model.engines import Ability, EngineSetup, EngineType, asked_by, asks_of
 from allotment.model.environment import Environment
@@ -96,8 +98,11 @@ def test_a_file_nested_without_end_is_named(tmp_path: Path) -> None:
 
 def test_credential_helpers_are_named_and_not_run(tmp_path: Path) -> None:
     user = wish(tmp_path, {"credHelpers": {"h.org": "pass"}})
-    with pytest.raises(ImageTrouble, match="credential helper pass"):
+    with pytest.raises(ImageTrouble, match="credential helper pass") as told:
         basic_of(user, "h.org")
+    assert "allot image login h.org --user NAME" in told.value.advice
+    keep(tmp_path, "h.org", "ann", "secret")  # which that does
+    assert base64.b64decode(basic_of(user, "h.org")) == b"ann:secret"
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,8 @@ def basic_of(wish: ImageWish, registry: str) -> str:
             Kind.DENIED,
             f"The password for {registry} is kept by the credential helper {helpers}, which "
             "the service does not run.",
-            f"Run `allot image login {registry}`: it writes a file the service reads as you.",
+            f"Run `allot image login {registry} --user NAME` with the password or token that "
+            "this program has: it is kept in a file that the service reads as you.",
         )
     return ""
 
