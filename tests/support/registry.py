@@ -21,8 +21,9 @@ import pytest
 from allotment.backends.local.images.manifest import architecture
 from tests.integration.api.live import Answer
 from tests.integration.api.test_guard import as_user
-from tests.support.cluster import ALLOT, RealCluster
+from tests.support.cluster import ALLOT, IN_PROCESS, RealCluster
 from tests.support.exchange import owned, written
+from tests.support.forked import USERS_IN
 from tests.support.patience import PATIENCE_S
 from tests.support.served import Served
 
@@ -246,19 +247,21 @@ USERS = {"ann": _FIRST, "ben": _FIRST + 1}
 class WithUsers(RealCluster):
     """A service of root's on a host that has a few users more, each with a home."""
 
-    before = "true"
+    before = ""
     """What the shell does on that host before the command line runs."""
 
     def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run the command line where these users are known, as one of them where `uid` is."""
-        if words[0] == "down":  # Which asks for no user.
-            return super().allot(*words, **kwargs)
+        if words[0] in IN_PROCESS and not kwargs and not self.before:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv(USERS_IN, str(self.make_homes()))
+                return super().allot(*words)
         return self.ran([*ALLOT, *words], **kwargs)
 
     def ran(self, argv: Sequence[str], **kwargs: Any) -> subprocess.CompletedProcess[str]:
         """Run a program where these users are known."""
         passwd = self.make_homes()
-        script = f'mount --bind "$0" /etc/passwd && {self.before} && exec "$@"'
+        script = f'mount --bind "$0" /etc/passwd && {self.before or "true"} && exec "$@"'
         within = ["unshare", "-m", "--propagation", "slave", "sh", "-c", script, str(passwd)]
         user = kwargs.pop("user", "")
         if user:
