@@ -17,9 +17,11 @@ from allotment.model.quantity import Resources
 
 
 class Placed:
-    """The index of all that hold something."""
+    """The index of all that hold something, and by machine what is handed over there."""
 
-    def __init__(self) -> None:
+    def __init__(self, ledger: Ledger) -> None:
+        self._books = ledger.books
+        """By machine: they are told what leaving gangs hold there, and what is reserved."""
         self.gangs: dict[JobId, Gang] = {}
         self.borrowers: dict[str, dict[JobId, Gang]] = {}
         """Opportunistic gangs by tenant, in the order they came; of tenants that have any."""
@@ -41,6 +43,8 @@ class Placed:
 
     def enter(self, gang: Gang) -> None:
         """Count a gang, or the surplus of one."""
+        if gang.leaving:
+            self._note_leaving(gang, +1)
         if gang.is_surplus:
             self.parting[gang.id] = gang
             return
@@ -62,6 +66,8 @@ class Placed:
 
     def leave(self, gang: Gang) -> None:
         """Undo `enter`."""
+        if gang.leaving:
+            self._note_leaving(gang, -1)
         if gang.is_surplus:
             del self.parting[gang.id]
             return
@@ -84,6 +90,13 @@ class Placed:
         self.resuming.pop(gang.id, None)
         self.leaving.pop(gang.id, None)
 
+    def mark_leaving(self, gang: Gang) -> None:
+        """Note that a gang is told to go."""
+        if not gang.leaving:
+            gang.leaving = True
+            self._note_leaving(gang, +1)
+        self.leaving[gang.id] = gang
+
     def awaited(self, place: ReservedPlace) -> list[Gang]:
         """Return the victims that have yet to leave a place. Some may be back, elsewhere."""
         wanted = {(slot.node, index) for slot in place.slots for index in slot.devices}
@@ -101,40 +114,16 @@ class Placed:
         """Note a place that is reserved."""
         del holder
         self.reserved[place.job] = place
-
-    def release(self, place: ReservedPlace) -> None:
-        """Undo `reserve`."""
-        del self.reserved[place.job]
-
-
-class Handover:
-    """Keeps by machine what leaving gangs hold there, and what is reserved."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._books = ledger.books
-
-    def enter(self, gang: Gang) -> None:
-        """Note what a gang holds that was told to go."""
-        if gang.leaving:
-            self._note(gang, +1)
-
-    def leave(self, gang: Gang) -> None:
-        """Undo `enter`."""
-        if gang.leaving:
-            self._note(gang, -1)
-
-    def reserve(self, place: ReservedPlace, holder: Holder) -> None:
-        """Note a place that is reserved."""
-        del holder
         for slot, need in zip(place.slots, place.needs, strict=True):
             self._books[slot.node].note_reserved(need, +1)
 
     def release(self, place: ReservedPlace) -> None:
         """Undo `reserve`."""
+        del self.reserved[place.job]
         for slot, need in zip(place.slots, place.needs, strict=True):
             self._books[slot.node].note_reserved(need, -1)
 
-    def _note(self, gang: Gang, sign: int) -> None:
+    def _note_leaving(self, gang: Gang, sign: int) -> None:
         for slot, held in zip(gang.slots, gang.kept(), strict=True):
             self._books[slot.node].note_leaving(held, sign)
 

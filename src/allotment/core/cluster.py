@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 
 from allotment.core.book import Book, Holder
-from allotment.core.books import Guarantee, Handover, Placed
+from allotment.core.books import Guarantee, Placed
 from allotment.core.cells.book import Cells, PlacedInCells
 from allotment.core.claimants import Claimants
 from allotment.core.disruption import disruption_budget
@@ -92,9 +92,8 @@ class Cluster:
         self.pending = Pending(orders.ordering, estimates, self.classes, self.overtaking)
         self.ends = Ends(estimates) if estimates is not None else None
         """When placed gangs are expected to end; kept only for queues that plan ahead."""
-        self.placed = Placed()
+        self.placed = Placed(self.ledger)
         self.gangs, self.reserved = self.placed.gangs, self.placed.reserved
-        self._handover = Handover(self.ledger)
         self._books = self._all_books()
         self.reservations = Reservations()
         """The reservations: when nodes are set aside, and for which users."""
@@ -111,12 +110,7 @@ class Cluster:
         cells = PlacedInCells(self.cells) if self.cells is not None else None
         order = self.rescheduler.order if self.rescheduler is not None else None
         kept = (cells, self.claimants, order, self.ends)
-        return (
-            self.placed,
-            self.queues,
-            self._handover,
-            *(book for book in kept if book is not None),
-        )
+        return (self.placed, self.queues, *(book for book in kept if book is not None))
 
     # ── gangs ───────────────────────────────────────────────────────────────────────────
 
@@ -179,11 +173,7 @@ class Cluster:
 
     def mark_leaving(self, job: JobId) -> None:
         """Note that a gang is told to go."""
-        gang = self.gangs[job]
-        self._handover.leave(gang)
-        gang.leaving = True
-        self._handover.enter(gang)
-        self.placed.leaving[job] = gang
+        self.placed.mark_leaving(self.gangs[job])
         if self.rescheduler is None:  # Else it goes for a job that has its place.
             self.ledger.version += 1  # What it holds may be reserved now.
 
