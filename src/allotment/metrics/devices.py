@@ -1,10 +1,15 @@
-"""Which devices are in use, where jobs hold parts of devices."""
+"""What jobs want of devices, and which are in use where they hold parts of them."""
 
 from collections.abc import Iterable
+from functools import lru_cache
+
+import msgspec
 
 from allotment.model.ledger import Slot
-from allotment.model.quantity import DEVICE
-from allotment.model.spec import JobSpec
+from allotment.model.quantity import DEVICE, Resources
+from allotment.model.spec import TaskRole
+
+ONE_DEVICE = Resources(gpu_milli=DEVICE)
 
 
 class SharedDevices:
@@ -37,12 +42,25 @@ class SharedDevices:
         return left * DEVICE
 
 
-def wanted_by(spec: JobSpec) -> tuple[int, bool]:
-    """Return the devices a job waits for, in thousandths, and if a task wants a part of one."""
-    total, parts = 0, False
-    for role in spec.roles:
-        each = role.resources.gpu_milli
-        total += role.needed * each
-        if each % DEVICE:
-            parts = True
-    return total, parts
+class Wanted(msgspec.Struct, frozen=True, gc=False):
+    """What a job wants of devices."""
+
+    milli: int
+    """What it waits for, in thousandths: the least, if that may vary."""
+    varies: bool
+    """Whether it may have more tasks than it waits for."""
+    parts: bool
+    """Whether a task wants a part of a device, so that others may be on the same one."""
+    loose: bool
+    """Whether every task needs one whole device of any type, and nothing else."""
+
+
+@lru_cache(maxsize=4_096)
+def wanted_by(roles: tuple[TaskRole, ...]) -> Wanted:
+    """Return what a job with these roles wants: most jobs have the roles of another."""
+    return Wanted(
+        sum(role.needed * role.resources.gpu_milli for role in roles),
+        roles[-1].least > 0,
+        any(role.resources.gpu_milli % DEVICE for role in roles),
+        all(role.resources == ONE_DEVICE and not role.gpu_types for role in roles),
+    )

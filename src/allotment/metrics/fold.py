@@ -5,7 +5,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from allotment.model import events as e
 from allotment.model.quantity import Instant
-from allotment.model.spec import JobSpec
 
 Handler = Callable[[Instant, Any], None]
 """Takes when it happened, and the event."""
@@ -94,11 +93,3 @@ class Folds:
         self.at = at
         for pass_to in self._clocked:
             pass_to(at)
-
-
-def devices_of(spec: JobSpec) -> int:
-    """Return the devices a job waits for, in thousandths: the least, if that may vary."""
-    total = 0
-    for role in spec.roles:
-        total += role.needed * role.resources.gpu_milli
-    return total

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from allotment.metrics.fold import Handlers, devices_of
+from allotment.metrics.devices import wanted_by
+from allotment.metrics.fold import Handlers
 from allotment.metrics.usage import PPM, Usage
 from allotment.model import events as e
 from allotment.model.ids import JobId
@@ -96,7 +97,7 @@ class _Live(msgspec.Struct, gc=False):
 def row_of(at: Instant, event: e.JobSubmitted) -> JobOutcome:
     """Begin a job's row from its submission."""
     spec = event.spec
-    return JobOutcome(str(event.job), spec.tenant, devices_of(spec), at, Millis(0))
+    return JobOutcome(str(event.job), spec.tenant, wanted_by(spec.roles).milli, at, Millis(0))
 
 
 class Jobs:
@@ -146,7 +147,7 @@ class Jobs:
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
         live = self._live.get(event.job)
         if live is not None:
-            live.row.gpu_milli = devices_of(event.spec)
+            live.row.gpu_milli = wanted_by(event.spec.roles).milli
 
     def _placed(self, at: Instant, event: e.AttemptPlaced) -> None:
         live = self._live.get(event.job)

@@ -165,22 +165,23 @@ class Usage:
         if self._curve is None:
             self._from = self._at = at
             self._curve = Curve(Point(at), self._most)
-        need, parts = wanted_by(event.spec)
-        job = self._jobs[event.job] = _JobNeed(need, not event.held, parts)
-        job.waits_for = need if event.spec.roles[-1].least else -1
+        wanted = wanted_by(event.spec.roles)
+        job = self._jobs[event.job] = _JobNeed(wanted.milli, not event.held, wanted.parts)
+        if wanted.varies:
+            job.waits_for = wanted.milli
         if not event.held:
             self.waiting += 1
-            self.waiting_milli += need
+            self.waiting_milli += wanted.milli
 
     def _edited(self, at: Instant, event: e.JobEdited) -> None:
         job = self._jobs.get(event.job)
         if job is None:
             return
-        need, parts = wanted_by(event.spec)
+        wanted = wanted_by(event.spec.roles)
         if job.waits:
-            self.waiting_milli += need - job.need
-        job.need, job.parts = need, parts
-        job.waits_for = need if event.spec.roles[-1].least else -1
+            self.waiting_milli += wanted.milli - job.need
+        job.need, job.parts = wanted.milli, wanted.parts
+        job.waits_for = wanted.milli if wanted.varies else -1
 
     def _held(self, at: Instant, event: e.JobEvent) -> None:
         job = self._jobs.get(event.job)

@@ -9,11 +9,8 @@ from allotment.metrics.jobs import JobOutcome
 from allotment.metrics.rights import Cap, Right, User
 from allotment.metrics.shortage import Shortage
 from allotment.model.ledger import GUARANTEED, Entitlement
-from allotment.model.quantity import DEVICE, Instant, Resources
-from allotment.model.spec import JobSpec
+from allotment.model.quantity import Instant
 from allotment.model.tenancy import QueueOrder, Tenant
-
-ONE_DEVICE = Resources(gpu_milli=DEVICE)
 
 
 class Share(Right):
@@ -205,11 +202,3 @@ class Queue:
         if new is not None and not new.loose:
             new.first_since = at
             new.lacked_first = new.enough.below(new.need, at)
-
-
-def is_loose(spec: JobSpec) -> bool:
-    """Whether every task needs one whole device of any type, and nothing else."""
-    for role in spec.roles:  # noqa: SIM110 - a generator would cost more than the question
-        if role.gpu_types or role.resources != ONE_DEVICE:
-            return False
-    return True

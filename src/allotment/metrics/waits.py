@@ -11,13 +11,14 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import astuple
 
-from allotment.metrics.fold import FINISHED, Handlers, devices_of
+from allotment.metrics.devices import wanted_by
+from allotment.metrics.fold import FINISHED, Handlers
 from allotment.metrics.jobs import JobOutcome, Jobs
 from allotment.metrics.rights import Room
 from allotment.metrics.shortage import Shortage
 from allotment.metrics.summary import WaitParts
 from allotment.metrics.usage import Usage
-from allotment.metrics.waiting import Array, Ask, Queue, Share, Waits, is_loose
+from allotment.metrics.waiting import Array, Ask, Queue, Share, Waits
 from allotment.model import events as e
 from allotment.model.dependencies import choices
 from allotment.model.quantity import SECOND, Instant
@@ -312,15 +313,16 @@ class WaitCauses:
         share = self._shares[spec.tenant]
         queue = share.queues.get(spec.queue) or share.queue(spec.queue)
         user = share.users.get(owner) or share.user(owner)
-        need, loose = devices_of(spec), is_loose(spec)
+        wanted = wanted_by(spec.roles)
+        need, loose = wanted.milli, wanted.loose
         if not (loose or queue.skips or queue.watched):
             self._watch(queue)
-        waits_for = need if spec.roles[-1].least else -1
         borrows = share.borrows and spec.preemptible
         ask = Ask(
             job, need, loose, spec.priority, share, queue, self._free, None, user, borrows
         )
-        ask.waits_for = waits_for
+        if wanted.varies:
+            ask.waits_for = need
         if share.bounds_queues:
             ask.caps = share.caps(queue.name, user.name)
         if share.cap or not borrows or ask.caps:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from allotment.metrics.fold import devices_of
+from allotment.metrics.devices import wanted_by
 from allotment.metrics.jobs import JobOutcome
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE, Millis
@@ -69,7 +69,7 @@ def closed(job: Job, submit_ms: int, since_ms: int) -> tuple[TraceJob, JobOutcom
         limit_ms=Millis(0) if spec.max_run_ms == NEVER else spec.max_run_ms,
         ending=job.ending,
     )
-    gpu_milli = devices_of(spec)
+    gpu_milli = wanted_by(spec.roles).milli
     happened = JobOutcome(
         id=trace_job.id,
         tenant=spec.tenant,
