@@ -101,9 +101,9 @@ class NodeBook:
             for kind in self.types:
                 self.whole[kind] = self.whole.get(kind, 0) + 1
 
-    def takes(self, request: Request) -> bool:
-        """Whether it takes new work, and is such a node as a task asks for."""
-        is_such = self.open and (request.arch is ANY_ARCH or request.arch is self.arch)
+    def suits(self, request: Request) -> bool:
+        """Whether it is such a node as a task asks for."""
+        is_such = request.arch is ANY_ARCH or request.arch is self.arch
         return is_such and self.serves(request)
 
     def serves(self, request: Request) -> bool:
@@ -693,8 +693,9 @@ def _fill(
     """Put tasks on nodes in their order until all have a slot; None when they do not fit."""
     slots: list[Slot] = []
     need, left = request.need, request.count
+    any_will_do = request.arch is ANY_ARCH and not (request.engine or request.asks)
     for book in books:
-        if not book.takes(request):
+        if not (book.open and (any_will_do or book.suits(request))):
             continue
         for devices in book.fit(need, kind, left, placing):
             slots.append(Slot(book.id, devices, need.gpu_milli))

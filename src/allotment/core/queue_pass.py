@@ -290,9 +290,12 @@ class QueuePass(Gates):
         )
 
     def ahead_of(self, job: Standing) -> QueueDiscipline | None:
-        return self.ahead.ahead_of(job, self.eclass) if self.ahead.any else None
+        return self.ahead.ahead_of(job, self.eclass)
 
     def is_held_up(self, job: Standing) -> bool:
+        if not self.ahead.any:
+            self.where = self.anywhere
+            return False
         shut = super().is_held_up(job)
         if shut:
             ahead, room = self.ahead.of(job.shape), not self.is_too_large(job)
