@@ -43,7 +43,7 @@ from allotment.model.ids import JobId, NodeId
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import ATTEMPT, HELD, JOB, QUEUED, TASK
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import NOT_YET, Instant, Millis
 
 
 def apply(state: State, record: e.Record) -> None:
@@ -627,7 +627,7 @@ def _shrunk(state: State, record: e.Record, event: e.AttemptShrunk) -> None:
 def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     job, attempt = _attempt(state, event)
     attempt.ran_ms = attempt.ran_until(record.at)
-    attempt.running_since = Instant(0)
+    attempt.running_since = NOT_YET
     attempt.state = ATTEMPT.after(attempt.state, e.AttemptEnded)
     attempt.ended_at = record.at
     attempt.outcome = event.outcome

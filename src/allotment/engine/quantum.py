@@ -8,7 +8,7 @@ its turns at most, as Gandiva (OSDI 2018, section 3.1) has it with a minute for 
 from collections.abc import Mapping
 
 from allotment.engine.records import JobRecord
-from allotment.model.quantity import MINUTE, Millis
+from allotment.model.quantity import MINUTE, NO_TIME, Millis
 from allotment.model.tenancy import Tenant
 
 MOST_MS = 2 * MINUTE
@@ -18,10 +18,10 @@ MOST_MS = 2 * MINUTE
 def pause_of(tenants: Mapping[str, Tenant], job: JobRecord) -> Millis:
     """Return how long a job took to be suspended last; 0 unless its slices go by that."""
     if not job.attempts:
-        return Millis(0)
+        return NO_TIME
     tenant = tenants.get(job.spec.tenant)
     queue = tenant.queue(job.spec.queue) if tenant is not None else None
     if queue is None or not queue.slices_by_cost:
-        return Millis(0)
+        return NO_TIME
     took = next((each.pause_ms for each in reversed(job.attempts) if each.pause_ms), 0)
     return Millis(min(took, MOST_MS))

@@ -44,10 +44,13 @@ from allotment.model.lifecycle import QUEUED, JobState
 from allotment.model.node_runs import NodeRuns
 from allotment.model.others import Others
 from allotment.model.port_layout import port_count
-from allotment.model.quantity import NOTHING, Instant, Millis, Resources, WallTime
+from allotment.model.quantity import NO_TIME, NOTHING, Instant, Millis, Resources, WallTime
 from allotment.model.reservations import Reservation
 from allotment.model.spec import NEVER, Dependency
 from allotment.model.tenancy import Config, Preempt
+
+UNKNOWN = Millis(-1)
+"""The run time of a job of which none is predicted."""
 
 
 class SavedPlace(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -725,17 +728,17 @@ class State:
             since,
             starting,
             None if spec.deadline_ms == NEVER else Instant(job.submitted_at + spec.deadline_ms),
-            self._predicted_ms(job, served) if self.foretelling.on else Millis(-1),
-            switch_of(attempt) if attempt is not None else Millis(0),
+            self._predicted_ms(job, served) if self.foretelling.on else UNKNOWN,
+            switch_of(attempt) if attempt is not None else NO_TIME,
             spec.weight,
-            pause_of(self.cluster.tenants, job),
+            pause_of(self.cluster.tenants, job) if job.attempts else NO_TIME,
         )
         return self._within_reservations(standing, job) if self.reservations else standing
 
     def _predicted_ms(self, job: JobRecord, served_ms: int) -> Millis:
         """Predict the run time of a job: longer than what it has done, the lost left out."""
         if job.spec.max_run_ms != NEVER or (told := self.foretelling.told_ms(job)) < 0:
-            return Millis(-1)
+            return UNKNOWN
         kept = served_ms - job.lost_ms
         return Millis(doubled(told, kept + 1))
 

@@ -21,6 +21,10 @@ write as a date, and what they are shown."""
 
 Millis = NewType("Millis", int)
 
+NO_TIME = Millis(0)
+NOT_YET = Instant(0)
+"""Stands for a moment that has not come."""
+
 DEVICE = 1000
 """One whole device, in thousandths."""
 

@@ -35,7 +35,7 @@ from allotment.sim.bad import BadScenario
 from allotment.sim.settings import Settings
 from allotment.sim.speeds import Speeds
 from allotment.sim.trace import TraceJob
-from allotment.sim.work import FULL_SPEED, Work
+from allotment.sim.work import FULL_SPEED, STANDS_STILL, Work
 
 RUNNING, ENDED = Seen.RUNNING, Seen.ENDED
 
@@ -141,7 +141,7 @@ class Machines:
         if work.since < 0:
             return
         work.pause(now)
-        work.since, work.frozen = Instant(-1), True
+        work.since, work.frozen = STANDS_STILL, True
         if self._paced:
             self._repace(work.nodes, now)
 
@@ -304,7 +304,7 @@ class Machines:
     ) -> None:
         """Report that a gang is gone, and let its neighbours go on faster."""
         attempt, work.attempt = work.attempt, NO_ATTEMPT
-        work.since, work.frozen = Instant(-1), False
+        work.since, work.frozen = STANDS_STILL, False
         nodes, work.nodes = work.nodes, ()
         for node in nodes:
             self._busy[node].discard(job)

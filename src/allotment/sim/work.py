@@ -13,6 +13,8 @@ from allotment.model.quantity import Instant
 from allotment.sim.trace import TraceJob
 
 FULL_SPEED = 1_000_000
+STANDS_STILL = Instant(-1)
+"""Since when a job makes progress that makes none."""
 
 
 class Work(msgspec.Struct, gc=False):
@@ -25,7 +27,7 @@ class Work(msgspec.Struct, gc=False):
     told_ms: int | None = None
     """What policies are told of its run time."""
     attempt: AttemptNo = AttemptNo(0)
-    since: Instant = Instant(-1)
+    since: Instant = STANDS_STILL
     """When it last began to make progress; -1 while it makes none."""
     speed: int = FULL_SPEED
     begun: bool = False
@@ -101,5 +103,5 @@ class Work(msgspec.Struct, gc=False):
             saved = done if self.saves else self.kept_ms
         self.spare = self.spare if saved == done else 0
         self.kept_ms, self.left_ms = saved, total - saved
-        self.since = Instant(-1)
+        self.since = STANDS_STILL
         return done - saved
