@@ -66,8 +66,8 @@ class Gates(ABC):
     entitled: Entitlement | None
     asking: Standing
     """The job that has the right: its entitlement, and what it may ask for."""
-    where: Filter
-    """Where it may start without delaying those before it in its queue."""
+    where: Filter | None
+    """Where it may start without delaying those before it in its queue; None for anywhere."""
     decision: Decision
     """What gives the last job that passed all gates its place."""
 
@@ -78,7 +78,6 @@ class Gates(ABC):
         self.rescheduler = rescheduler
         self.stage = REST
         """Whose turn it is, where queues have guarantees or soft limits."""
-        self.anywhere = Filter(cluster, ())
         self.capped = caps_matter(cluster)
         self._bounded = cluster.overtaking is not None
 
@@ -134,12 +133,12 @@ class Gates(ABC):
 
     def is_held_up(self, job: Standing) -> bool:
         """Whether a job may not pass a blocked one before it; note where one may that does."""
-        ahead, self.where = self.ahead_of(job), self.anywhere
+        ahead, self.where = self.ahead_of(job), None
         if ahead is None:
             return False
-        allowed = None if self.is_too_large(job) else ahead.may_start(self.asking)
-        self.where = allowed or self.anywhere
-        return allowed is None
+        if not self.is_too_large(job):
+            self.where = ahead.may_start(self.asking)
+        return self.where is None
 
     @abstractmethod
     def ahead_of(self, job: Standing) -> QueueDiscipline | None:
@@ -148,7 +147,7 @@ class Gates(ABC):
     def has_no_room(self, job: Standing) -> bool:  # noqa: ARG002 - what it asks for is noted
         """Whether there is no place for a job, nor one that others can be made to leave."""
         where, asking = self.where, self.asking
-        if where is self.anywhere:
+        if where is None:
             found = self.place_for(asking)
         else:
             found = self.place_for(where.narrowed(asking))

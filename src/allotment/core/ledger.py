@@ -240,14 +240,14 @@ class NodeBook:
         if not devices:
             return
         each = times * need.gpu_milli // len(devices)
-        milli, whole, bad, more = self.device_milli, self.whole, self.bad, 0
+        milli, whole, bad, device, more = self.device_milli, self.whole, self.bad, DEVICE, 0
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
             if before < 0 or after < 0:
                 self.awaited += (after < 0) - (before < 0)
-            elif (before == DEVICE or after == DEVICE) and index not in bad:
-                step = (after == DEVICE) - (before == DEVICE)
+            elif (before == device or after == device) and before != after and index not in bad:
+                step = 1 if after == device else -1
                 more += step
                 if self._by_type:
                     whole[self.types[index]] += step
@@ -339,6 +339,9 @@ class Ledger:
         self.version = 0
         """Grows whenever something is given back or opened: what did not fit may fit now."""
         self._buckets: dict[str, dict[int, list[NodeId]]] = {}
+        self._widest = max((len(node.devices) for node in nodes), default=0)
+        self._preferred: dict[tuple[Placing, int], list[int]] = {}
+        """Which buckets could serve, best first, by how many whole devices a task needs."""
         self.awaited = 0
         """Devices of all nodes that are reserved before their holders are gone."""
         self.whole_free = 0
@@ -653,11 +656,13 @@ class Ledger:
 
         Lazy on purpose: a small gang is placed after looking at one or two nodes.
         """
-        buckets = self._buckets.get(kind, {})
-        whole = request.need.gpu_milli // DEVICE
-        usable = [(placing.rank(count, whole), count) for count in buckets if count >= whole]
-        usable.sort()
-        nodes = chain.from_iterable([buckets[count] for _, count in usable])
+        buckets, key = self._buckets.get(kind, {}), (placing, request.need.gpu_milli // DEVICE)
+        order = self._preferred.get(key)
+        if order is None:
+            counts = range(key[1], self._widest + 1)
+            order = sorted(counts, key=lambda count: (placing.rank(count, key[1]), count))
+            self._preferred[key] = order
+        nodes = chain.from_iterable([buckets[count] for count in order if count in buckets])
         return map(self.books.__getitem__, nodes)
 
     def _ranked(

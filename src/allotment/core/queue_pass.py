@@ -294,7 +294,7 @@ class QueuePass(Gates):
 
     def is_held_up(self, job: Standing) -> bool:
         if not self.ahead.any:
-            self.where = self.anywhere
+            self.where = None
             return False
         shut = super().is_held_up(job)
         if shut:
@@ -323,7 +323,7 @@ class QueuePass(Gates):
 
     def _lack_room(self, waiting: Standing) -> None:
         """Note a job that has no place: it may hold up those behind it."""
-        if self.entitled is not None and self.where.by_type:
+        if self.entitled is not None and self.where is not None and self.where.by_type:
             # Beside those before it; a shorter one may have a place.
             ahead = self.ahead.of(waiting.shape)
             assert ahead is not None, "it was told on which types it may start"

@@ -193,8 +193,10 @@ def _submitted(state: State, record: e.Record, event: e.JobSubmitted) -> None:
     if event.key:
         state.keys[record.actor.user, event.key] = job.id
     state.count(job, 1)
-    state.watch(job)
-    state.foretelling.came(job)
+    if job.spec.depends_on:
+        state.watch(job)
+    if state.foretelling.on:
+        state.foretelling.came(job)
     state.enqueue(job, record.at)
     state.timers.arm_job(job, state.config.limits)
 
@@ -276,11 +278,13 @@ def _finished(state: State, record: e.Record, event: e.JobEvent) -> None:
     state.cluster.unreserve(job.id)
     state.dequeue(job, record.at)
     state.cluster.let_up()
-    state.unwatch(job)
+    if job.spec.depends_on:
+        state.unwatch(job)
     state.count(job, -1)
     state.finished.append(job.id)
     trial_over(state, job, record.at)
-    state.expect_anew(state.foretelling.finished(job))
+    if state.foretelling.remembers:
+        state.expect_anew(state.foretelling.finished(job))
     if job.id in state.dependents:
         for other in sorted(state.dependents[job.id]):
             state.enqueue(state.jobs[other], record.at)
@@ -648,7 +652,8 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
         attempt.shrink = None
     if attempt.port:
         state.ports.give(attempt.port, port_count(job.spec))
-    state.dequeue(job, record.at)
+    if job.spec.array is not None:
+        state.leave_array(job, job.spec.array, record.at)
 
 
 # ── tasks ───────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,8 @@ class Foretelling:
         self.history = History()
         self.on = False
         """Whether anything goes by predictions now."""
-        self._remembers = remembers
+        self.remembers = remembers
+        """Whether it learns from jobs that finish."""
         self._margin_milli = 0
         self._jobs: dict[str, dict[str, dict[JobId, None]]] = {}
         """Unfinished jobs without a limit by user and name, while it is on."""
@@ -33,7 +34,7 @@ class Foretelling:
     def configure(self, margin_milli: int, jobs: Iterable[JobRecord], *, needed: bool) -> bool:
         """Begin to predict, or stop; say whether other run times are told now. O(jobs)."""
         before = (self.on, self._margin_milli)
-        self.on = needed and self._remembers and margin_milli > 0
+        self.on = needed and self.remembers and margin_milli > 0
         self._margin_milli = margin_milli
         if self.on and not before[0]:
             self._jobs = {}
@@ -46,7 +47,7 @@ class Foretelling:
     def recall(self, runs: list[Runs], jobs: Iterable[JobRecord]) -> None:
         """Remember what a snapshot kept; of one that kept nothing, what its jobs tell."""
         self.history = History(runs)
-        if self._remembers and not runs:
+        if self.remembers and not runs:
             ended = [job for job in jobs if job.state.finished]
             for job in sorted(ended, key=lambda each: (each.finished_at, each.id)):
                 self.history.learn(job)
@@ -74,8 +75,6 @@ class Foretelling:
 
     def finished(self, job: JobRecord) -> list[JobId]:
         """Learn from a job that finished; name the jobs whose predictions changed."""
-        if not self._remembers:
-            return []
         self.gone(job)
         concerned = [each for kind in self.history.learn(job) for each in self._concerned(kind)]
         return sorted(set(concerned))

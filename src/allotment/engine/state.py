@@ -46,7 +46,7 @@ from allotment.model.others import Others
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NO_TIME, NOTHING, Instant, Millis, Resources, WallTime
 from allotment.model.reservations import Reservation
-from allotment.model.spec import NEVER, Dependency
+from allotment.model.spec import NEVER, ArraySlice, Dependency
 from allotment.model.tenancy import Config, Preempt
 
 UNKNOWN = Millis(-1)
@@ -275,10 +275,14 @@ class State:
     def dequeue(self, job: JobRecord, now: Instant) -> None:
         """Take a job out of its queue, and let the next member of its array in."""
         self.cluster.pending.remove(job.id)
-        array = job.spec.array
-        if array is None or array.parent not in self.arrays:
+        if job.spec.array is not None:
+            self.leave_array(job, job.spec.array, now)
+
+    def leave_array(self, job: JobRecord, array: ArraySlice, now: Instant) -> None:
+        """Count a member no longer that is not placed any more, and let the next one in."""
+        line = self.arrays.get(array.parent)
+        if line is None:
             return
-        line = self.arrays[array.parent]
         if job.id not in self.cluster.reserved:
             # A gang on its way to its reserved place still counts.
             line.inside.discard(job.id)

@@ -4,6 +4,7 @@ Within one instant, phases come in their order; within one phase, whatever was e
 first comes first. So a run is the same every time.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
 from heapq import heappop, heappush
 
@@ -68,7 +69,8 @@ class Agenda:
                 places += (2 * place + 1, 2 * place + 2)
         return found
 
-    def take(self, until: int) -> Entry | None:
-        """Take out the next thing that happens up to an instant; None if there is none."""
+    def take(self, until: int) -> Iterator[Entry]:
+        """Take out one by one what happens up to an instant, also what is entered meanwhile."""
         heap = self._heap
-        return heappop(heap) if heap and heap[0][0] <= until else None
+        while heap and heap[0][0] <= until:
+            yield heappop(heap)

@@ -251,8 +251,7 @@ class Machines:
 
     def play_until(self, now: Instant) -> None:
         """Let everything happen that is entered for up to this instant, each in its own."""
-        take = self.agenda.take
-        while (entry := take(now)) is not None:
+        for entry in self.agenda.take(now):
             self.play(entry)
 
     def play(self, entry: Entry) -> None:
