@@ -44,7 +44,7 @@ def section(life: Lifecycle[S]) -> str:
 def diagram(life: Lifecycle[S]) -> list[str]:
     """Draw the transitions, one arrow for all events between the same two states."""
     arrows: dict[tuple[S, S], list[str]] = {}
-    for (state, event), target in life.table.items():
+    for (state, event), target in life.items():
         arrows.setdefault((state, target), []).append(event.__name__)
     return [
         "```mermaid",
@@ -57,7 +57,7 @@ def diagram(life: Lifecycle[S]) -> list[str]:
 
 
 def _ways_out(life: Lifecycle[S], state: S) -> list[str]:
-    targets = [target for (source, _), target in life.table.items() if source is state]
+    targets = [target for (source, _), target in life.items() if source is state]
     return list(dict.fromkeys(targets))
 
 

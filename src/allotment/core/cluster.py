@@ -241,7 +241,8 @@ class Cluster:
 
     def rerank(self, now: Instant) -> None:
         """Ask anew for every rank that holds no longer."""
-        self.pending.rerank(now)
+        if self.pending.until:
+            self.pending.rerank(now)
         if self.disruption is not None and self.disruption.woken(now):
             self.ledger.version += 1
         if self.ends is not None and self.ends.outlived(now):
@@ -257,7 +258,7 @@ class Cluster:
 
     def next_change(self, now: Instant) -> Instant | None:
         """Return when the order changes though nothing happens, or gangs may be displaced."""
-        first = self.pending.next_change()
+        first = self.pending.until[0][0] if self.pending.until else None
         if self.ends is not None and len(self.pending):
             first = earlier(first, self.ends.next_guess())
         if self.disruption is not None:

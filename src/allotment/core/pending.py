@@ -45,7 +45,8 @@ class Pending:
         self._sizes: dict[int, int] = {}
         """How many shapes there are that ask for so many whole devices."""
         self._jobs: dict[JobId, tuple[Standing, Key]] = {}
-        self._until: list[tuple[Instant, JobId]] = []
+        self.until: list[tuple[Instant, JobId]] = []
+        """Up to when the ranks of jobs hold: a heap."""
         self.came: set[Shape] = set()
         """Shapes of which jobs came since the whole queue was last looked through."""
         self.arrivals = 0
@@ -84,7 +85,7 @@ class Pending:
         if self.overtaking is not None:
             self.overtaking.came((job.shape.tenant, job.shape.queue), key)
         if rank.until is not None:
-            heappush(self._until, (rank.until, job.id))
+            heappush(self.until, (rank.until, job.id))
         self.came.add(job.shape)
         self.arrivals += 1
 
@@ -162,17 +163,11 @@ class Pending:
         """Return the place of a job in job order."""
         return self._jobs[job][1]
 
-    def next_change(self) -> Instant | None:
-        """Return when a rank must be asked anew."""
-        return self._until[0][0] if self._until else None
-
     def rerank(self, now: Instant) -> None:
         """Ask anew for the ranks that hold no longer."""
-        if not self._until or self._until[0][0] > now:
-            return
         due: set[JobId] = set()
-        while self._until and self._until[0][0] <= now:
-            due.add(heappop(self._until)[1])
+        while self.until and self.until[0][0] <= now:
+            due.add(heappop(self.until)[1])
         for job in sorted(due):
             if job in self._jobs:
                 self.again(self[job], now)

@@ -383,11 +383,15 @@ class QuotaTree:
 
     def enter(self, gang: Gang) -> None:
         """Charge what a gang holds to all that it is part of."""
-        self._charge(gang, +1)
+        self.tenants[gang.tenant].count(gang, +1)
+        if self.is_counted:
+            self._charge(gang, +1)
 
     def leave(self, gang: Gang) -> None:
         """Undo `enter`."""
-        self._charge(gang, -1)
+        self.tenants[gang.tenant].count(gang, -1)
+        if self.is_counted:
+            self._charge(gang, -1)
 
     def reserve(self, place: ReservedPlace, holder: Holder) -> None:
         """Charge a reserved place, and a job if its job has no other place."""
@@ -412,14 +416,13 @@ class QuotaTree:
             self._count(*self._reserved.pop(place.job), -1)
 
     def _charge(self, gang: Gang, sign: int) -> None:
-        self.tenants[gang.tenant].count(gang, sign)
-        if self.is_counted:
-            parts = self.held_on(gang.slots, gang.kept())
-            parts[JOBS] = 0 if gang.is_surplus else 1
-            if gang.id in self._reserved and not gang.is_surplus:
-                # Its job goes on to a reserved place, and counts for one all the time.
-                parts[JOBS], self._reserved[gang.id][1][JOBS] = 0, int(sign < 0)
-            self._count(gang.standing.shape.who, parts, sign)
+        """Charge it below its tenant."""
+        parts = self.held_on(gang.slots, gang.kept())
+        parts[JOBS] = 0 if gang.is_surplus else 1
+        if gang.id in self._reserved and not gang.is_surplus:
+            # Its job goes on to a reserved place, and counts for one all the time.
+            parts[JOBS], self._reserved[gang.id][1][JOBS] = 0, int(sign < 0)
+        self._count(gang.standing.shape.who, parts, sign)
 
     def _count(self, who: Who, parts: Vector, sign: int) -> None:
         for account in self.of(who):

@@ -355,8 +355,8 @@ def _barrier(state: State, record: e.Record, event: e.BarrierOpened) -> None:
 
 def _started(state: State, record: e.Record, event: e.AttemptStarted) -> None:
     job, attempt = _attempt(state, event)
-    _step(state, event)
-    attempt.state = ATTEMPT.after(attempt.state, e.AttemptStarted)
+    job.state = JOB[job.state, e.AttemptStarted]
+    attempt.state = ATTEMPT[attempt.state, e.AttemptStarted]
     attempt.started_at = attempt.running_since = attempt.saved_at = record.at
     gang = state.cluster.gangs[job.id]
     gang.saved_at = record.at
@@ -386,7 +386,7 @@ def _demoted(state: State, record: e.Record, event: e.AttemptDemoted) -> None:
 def _suspended(state: State, record: e.Record, event: e.AttemptSuspended) -> None:
     job, attempt = _attempt(state, event)
     _step(state, event)
-    attempt.state = ATTEMPT.after(attempt.state, e.AttemptSuspended)
+    attempt.state = ATTEMPT[attempt.state, e.AttemptSuspended]
     attempt.ran_ms = attempt.ran_until(record.at)
     attempt.running_since = Instant(0)
     attempt.suspended_at = attempt.paused_at = record.at
@@ -438,7 +438,7 @@ def _resume_asked(state: State, record: e.Record, event: e.ResumeRequested) -> N
 def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
     job, attempt = _attempt(state, event)
     _step(state, event)
-    attempt.state = ATTEMPT.after(attempt.state, e.AttemptResumed)
+    attempt.state = ATTEMPT[attempt.state, e.AttemptResumed]
     attempt.running_since = record.at
     attempt.suspended_at = Instant(0)
     attempt.wants_resume = False
@@ -453,8 +453,8 @@ def _resumed(state: State, record: e.Record, event: e.AttemptResumed) -> None:
 
 def _each_running_task(attempt: AttemptRecord, event: type[e.Event]) -> None:
     for task in attempt.tasks.values():
-        if TASK.allows(task.state, event):
-            task.state = TASK.after(task.state, event)
+        if (task.state, event) in TASK:
+            task.state = TASK[task.state, event]
 
 
 def _saved(state: State, record: e.Record, event: e.CheckpointSaved) -> None:
@@ -580,7 +580,7 @@ def _stop_asked(state: State, record: e.Record, event: e.StopRequested) -> None:
         place = state.cluster.reserved.get(job.id)
         if place is not None and job.id not in place.victims:
             state.cluster.unreserve(job.id)  # Its way back. A place elsewhere stays its own.
-    attempt.state = ATTEMPT.after(attempt.state, e.StopRequested)
+    attempt.state = ATTEMPT[attempt.state, e.StopRequested]
     attempt.stop = Stop(
         cause=event.cause,
         at=record.at,
@@ -632,7 +632,7 @@ def _ended(state: State, record: e.Record, event: e.AttemptEnded) -> None:
     job, attempt = _attempt(state, event)
     attempt.ran_ms = attempt.ran_until(record.at)
     attempt.running_since = NOT_YET
-    attempt.state = ATTEMPT.after(attempt.state, e.AttemptEnded)
+    attempt.state = ATTEMPT[attempt.state, e.AttemptEnded]
     attempt.ended_at = record.at
     attempt.outcome = event.outcome
     attempt.diagnosis = event.diagnosis
@@ -700,7 +700,7 @@ def _task_measured(state: State, record: e.Record, event: e.TaskMeasured) -> Non
 def _step(state: State, event: e.JobEvent) -> JobRecord:
     """Move a job along its lifecycle."""
     job = state.jobs[event.job]
-    job.state = JOB.after(job.state, type(event))
+    job.state = JOB[job.state, type(event)]
     return job
 
 
@@ -716,7 +716,7 @@ def _task(state: State, event: e.TaskEvent) -> TaskRecord:
     """Move a task along its lifecycle."""
     _, attempt = _attempt(state, event)
     task = attempt.tasks.setdefault(event.index, TaskRecord())
-    task.state = TASK.after(task.state, type(event))
+    task.state = TASK[task.state, type(event)]
     return task
 
 

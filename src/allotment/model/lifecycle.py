@@ -83,8 +83,11 @@ class TaskState(StrEnum):
 S = TypeVar("S", bound=StrEnum)
 
 
-class Lifecycle(Generic[S]):
-    """A transition table with its name, first and last states."""
+class Lifecycle(dict[tuple[S, type[e.Event]], S], Generic[S]):
+    """A transition table, from a state and an event to the state that follows.
+
+    With it come its name, first and last states. Raises InvariantViolated where none follows.
+    """
 
     def __init__(
         self,
@@ -93,22 +96,16 @@ class Lifecycle(Generic[S]):
         final: frozenset[S],
         table: dict[tuple[S, type[e.Event]], S],
     ) -> None:
+        super().__init__(table)
         self.name = name
         self.initial = initial
         self.final = final
-        self.table = table
 
-    def after(self, state: S, event: type[e.Event]) -> S:
-        """Return the state that follows. Raises InvariantViolated where there is none."""
-        try:
-            return self.table[state, event]
-        except KeyError:
-            raise InvariantViolated(
-                f"{self.name} in state {state.value} cannot take {event.__name__}"
-            ) from None
-
-    def allows(self, state: S, event: type[e.Event]) -> bool:
-        return (state, event) in self.table
+    def __missing__(self, turn: tuple[S, type[e.Event]]) -> S:
+        state, event = turn
+        raise InvariantViolated(
+            f"{self.name} in state {state.value} cannot take {event.__name__}"
+        )
 
 
 J, A, T = JobState, AttemptState, TaskState
