@@ -280,7 +280,7 @@ class NodeBook:
     def has(self, slot: Slot, need: Resources) -> bool:
         """Whether a slot is free here for one task."""
         devices, size = slot.devices, need.gpu_memory
-        if not (self.open and self.host_fits(need) and self.sound(devices)):
+        if not (self.open and self.host_fits(need)) or (self.bad and not self.sound(devices)):
             return False
         milli, memory = self.device_milli, self.device_memory
         each = need.gpu_milli // len(devices) if devices else 0

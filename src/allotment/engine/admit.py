@@ -34,7 +34,7 @@ def check_fit(state: State, spec: JobSpec, tenant: Tenant, owner: Actor) -> tupl
 
     What is found out of a shape holds for all its jobs as long as the configuration does.
     """
-    shape, memo = shape_of(spec), state.cluster.memos.admitted
+    shape, memo = state.shape_of(spec), state.cluster.memos.admitted
     warnings = memo.get(shape)
     if warnings is None:
         _check_entitlement(spec, tenant)

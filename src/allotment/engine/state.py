@@ -17,7 +17,7 @@ from allotment.core.disruption import Loss
 from allotment.core.gang import Gang, ReservedPlace, Standing, doubled
 from allotment.core.guarantee import guarantee_of
 from allotment.core.policies import Policies
-from allotment.core.request import fixed, needs_of, shape_of, sized
+from allotment.core.request import Shape, fixed, needs_of, shape_of, sized
 from allotment.core.reservations import Reservations
 from allotment.engine.budgets import Budgets
 from allotment.engine.foretelling import Foretelling
@@ -46,7 +46,7 @@ from allotment.model.others import Others
 from allotment.model.port_layout import port_count
 from allotment.model.quantity import NO_TIME, NOTHING, Instant, Millis, Resources, WallTime
 from allotment.model.reservations import Reservation
-from allotment.model.spec import NEVER, ArraySlice, Dependency
+from allotment.model.spec import NEVER, ArraySlice, Dependency, JobSpec
 from allotment.model.tenancy import Config, Preempt
 
 UNKNOWN = Millis(-1)
@@ -123,6 +123,8 @@ class State:
     """Gangs that run beside others, with those that have the devices; and by these."""
     packed_on: dict[NodeId, dict[JobId, int]]
     """How much CPU gangs that run beside others ask for on each node."""
+    _shape: tuple[JobSpec, Shape] | None = None
+    """Which job was asked for its shape last, and that."""
 
     def __init__(self, policies: Policies) -> None:
         self.policies = policies
@@ -175,6 +177,15 @@ class State:
         self.finished: deque[JobId] = deque()
         self.budgets = Budgets()
         self.foretelling = Foretelling(remembers=policies.predicts)
+
+    def shape_of(self, spec: JobSpec) -> Shape:
+        """Return the shape of a job where it does not matter whose it is.
+
+        It is asked when a job is checked, and again when it begins to wait.
+        """
+        if self._shape is None or self._shape[0] is not spec:
+            self._shape = spec, shape_of(spec)
+        return self._shape[1]
 
     # ── questions ───────────────────────────────────────────────────────────────────────
 
@@ -718,8 +729,8 @@ class State:
             served = Millis(served + attempt.ran_ms)
             starting = not attempt.started_at
             since = attempt.placed_at if starting else attempt.running_since or None
-        names = self._named(job) if self.cluster.names_matter else ()
-        shape = shape_of(spec, *names)
+        named = self.cluster.names_matter
+        shape = shape_of(spec, *self._named(job)) if named else self.shape_of(spec)
         standing = Standing(
             job.id,
             fixed(shape, attempt.staying) if attempt is not None else shape,

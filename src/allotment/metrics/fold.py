@@ -70,19 +70,17 @@ class Folds:
 
     def feed(self, records: Iterable[e.Record]) -> None:
         """Fold the next events of the log, in its order."""
-        find, submitted = self._handlers.get, e.JobSubmitted
+        find, at, submitted = self._handlers.get, self.at, e.JobSubmitted
         for record in records:
             event = record.event
-            kind = type(event)
-            handlers = find(kind)
+            handlers = find(type(event))
             if handlers is None:
                 continue
-            at = record.at
-            if at != self.at:
-                self.at = at
+            if record.at != at:
+                at = self.at = record.at
                 for pass_to in self._clocked:
                     pass_to(at)
-            if kind is submitted:
+            if type(event) is submitted:
                 for owned_by in self._owned:
                     owned_by(record.actor.user)
             for handle in handlers:
