@@ -244,13 +244,14 @@ class NodeBook:
         for index in devices:
             before = milli[index]
             after = milli[index] = before + each
-            if before < 0 or after < 0:
+            if before == device or after == device:
+                if before != after and index not in bad:
+                    step = 1 if after == device else -1
+                    more += step
+                    if self._by_type:
+                        whole[self.types[index]] += step
+            elif before < 0 or after < 0:
                 self.awaited += (after < 0) - (before < 0)
-            elif (before == device or after == device) and before != after and index not in bad:
-                step = 1 if after == device else -1
-                more += step
-                if self._by_type:
-                    whole[self.types[index]] += step
         if more:
             whole[ANY_TYPE] += more
         if need.gpu_memory:
@@ -284,6 +285,8 @@ class NodeBook:
             return False
         milli, memory = self.device_milli, self.device_memory
         each = need.gpu_milli // len(devices) if devices else 0
+        if each <= DEVICE and not size and self.whole[ANY_TYPE] == len(milli):
+            return True  # The whole node is free.
         for index in devices:
             if milli[index] < each or (size and memory[index] < size):
                 return False

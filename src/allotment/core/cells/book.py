@@ -229,14 +229,13 @@ class Cells:
             chain = self.chains[at]
             beside = chain.leaves_at(slot.beside) if slot.beside else 0
             if slot.devices:
-                leaf = chain.leaf[number]
+                leaf, mask = chain.leaf[number], chain.full
                 if slot.devices[0] not in leaf:
                     continue
-                mask = 0
-                for device in slot.devices:
-                    if device not in leaf:
+                if slot.devices != chain.devices[number]:
+                    if any(device not in leaf for device in slot.devices):
                         return None
-                    mask |= 1 << leaf[device]
+                    mask = chain.mask(number, slot.devices)
                 milli, is_part = chain.part_of(need), is_part_of_device(need)
                 claim, beside = self.claim(at, need), beside & ~mask
                 return Spot(at, number, mask, milli, claim, beside, is_part)

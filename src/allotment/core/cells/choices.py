@@ -69,7 +69,7 @@ def _healthy(space: Space, level: int, region: Cell | None, suits: Suits) -> Ite
     for quiet in (True, False):
         for up in range(level, chain.top + 1):
             for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
-                if any(left[at] < 1 for at in range(level + 1, up + 1)):
+                if up > level and min(left[level + 1 : up + 1]) < 1:
                     break
                 parts: Iterable[Cell] = _parts(space, (up, number), level, region)
                 if suits is not _any:

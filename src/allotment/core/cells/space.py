@@ -299,11 +299,10 @@ def spare(chain: Chain, count: Sequence[int], unbound: Sequence[int]) -> list[in
 
     A cell of a level is one of its free cells or a part of a larger one that is spare.
     """
-    left = list(count)
-    over = 0
+    left, fanout, over = list(count), chain.fanout, 0
     for level in range(chain.top, -1, -1):
-        left[level] += over - unbound[level]
-        over = max(0, left[level]) * chain.fanout[level]
+        have = left[level] = left[level] + over - unbound[level]
+        over = have * fanout[level] if have > 0 else 0
     return left
 
 
