@@ -20,7 +20,7 @@ from allotment.service.archive import Archive
 from allotment.service.ports import ArchivedJob, JobFilter
 from allotment.service.references import Reference, read_reference
 
-NAME = re.compile(r"[A-Za-z0-9._-]{1,128}|[a-z0-9-]{1,63}/[A-Za-z0-9._-]{1,253}")
+NAME = re.compile(r"[A-Za-z0-9._-]{1,128}|[a-z0-9-]{1,63}/[A-Za-z0-9._-]{1,300}")
 
 
 class Foreign(Protocol):

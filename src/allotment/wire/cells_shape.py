@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, PlainValidator
 
 from allotment.wire import amounts
-from allotment.wire.fields import Name, NameOrNone, Truth, Word
+from allotment.wire.fields import Name, NameOrNone, NodeName, Truth, Word
 from allotment.wire.job_shape import Shape
 
 MOST_PARTS = 100_000
@@ -48,7 +48,7 @@ class RootShape(Shape):
 
     type: Name = Field(examples=["v100-rack"])
     name: NameOrNone = ""
-    nodes: list[Name] = Field(examples=["[n1, n2]"])
+    nodes: list[NodeName] = Field(examples=["[n1, n2]"])
     devices: list[list[Index]] = Field(default=[], examples=["[[0, 1, 2, 3]]"])
 
 

@@ -32,6 +32,8 @@ from allotment.wire.fields import (
     Line,
     Name,
     NameOrNone,
+    NodeName,
+    NodeNameOrNone,
     Path,
     Retry,
     Size,
@@ -377,8 +379,8 @@ OF_KUBERNETES = (
 class NodeShape(Shape):
     """A machine, or several that are alike but for their names."""
 
-    name: NameOrNone = Field("", examples=["n1"])
-    names: list[Name] = Field(default=[], examples=["[n1, n2]"])
+    name: NodeNameOrNone = Field("", examples=["n1"])
+    names: list[NodeName] = Field(default=[], examples=["[n1, n2]"])
     cpu: Cpu = Field(examples=["8"])
     memory: Size = Field(examples=["32GiB"])
     disk: SizeOrNone = 0

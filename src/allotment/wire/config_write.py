@@ -9,6 +9,7 @@ from allotment.model.cluster import Device, Nic, Node
 from allotment.model.dated import as_written
 from allotment.model.engines import EngineSetup, RestSetup
 from allotment.model.quantity import NOTHING, Resources
+from allotment.model.spec import Arch
 from allotment.model.tenancy import Config, DatedChange, Limits, Tenant
 from allotment.wire.amounts import write_duration, write_milli, write_size
 from allotment.wire.cells_write import shares_to_wire, topology_to_wire
@@ -16,6 +17,7 @@ from allotment.wire.config_budgets import budgets_to_wire
 from allotment.wire.config_objectives import objectives_to_wire, write_percent
 from allotment.wire.config_shape import ALL
 from allotment.wire.dated_write import differing, period_to_wire
+from allotment.wire.fields import OTHER_ARCH
 from allotment.wire.mlflow_shape import mlflow_to_wire
 from allotment.wire.pools_shape import pools_to_wire
 from allotment.wire.preempt_rules import rules_to_wire
@@ -60,7 +62,7 @@ def node_to_wire(node: Node) -> Written:
         "memory": write_size(node.memory),
         "disk": write_size(node.disk),
         "gpu": [_gpus(alike) for alike in _runs(node.devices)],
-        "arch": node.arch.value,
+        "arch": node.arch.value if node.arch is not Arch.ANY else OTHER_ARCH,
         "address": node.address,
         "labels": dict(node.labels),
         **({"nics": [_nic(nic) for nic in node.nics]} if node.nics else {}),

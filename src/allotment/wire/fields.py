@@ -109,8 +109,14 @@ def read_gpu_count(value: object) -> int:
     return amounts.read_whole(value, 1, MOST_GPUS)
 
 
+OTHER_ARCH = "other"
+"""The architecture of a machine that is none of those that jobs name."""
+
+
 def read_host_arch(value: object) -> Arch:
     """Read a machine's architecture, which is never just any."""
+    if value == OTHER_ARCH:
+        return Arch.ANY
     arch = words.read_arch(value)
     if arch is Arch.ANY:
         raise not_a("x86_64 or arm64", value)
@@ -192,6 +198,14 @@ def read_dialect(value: object) -> Dialect:
 
 
 Name = Annotated[str, PlainValidator(words.read_name, json_schema_input_type=str)]
+NodeName = Annotated[str, PlainValidator(words.read_node_name, json_schema_input_type=str)]
+NodeNameOrNone = Annotated[
+    str,
+    PlainValidator(
+        lambda name: "" if name == "" else words.read_node_name(name),
+        json_schema_input_type=str,
+    ),
+]
 NameOrNone = Annotated[str, PlainValidator(words.read_name_or_none, json_schema_input_type=str)]
 Line = Annotated[str, PlainValidator(words.read_line, json_schema_input_type=str)]
 Path = Annotated[str, PlainValidator(words.read_path, json_schema_input_type=str)]

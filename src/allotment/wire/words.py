@@ -14,6 +14,7 @@ from allotment.wire.amounts import read_whole
 from allotment.wire.text import CONTROL, shown
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 NAME_RULE = (
     "use letters, digits, `.`, `_` and `-`, at most 128, starting with a letter or digit"
 )
@@ -36,13 +37,22 @@ ARCHES = {
 
 
 def read_name(value: object) -> str:
-    """Read the name of a job, role, tenant, queue, port or node."""
+    """Read the name of a job, role, tenant, queue or port."""
+    return _named(value, NAME, NAME_RULE)
+
+
+def read_node_name(value: object) -> str:
+    """Read the name of a node, which may be as long as that of a machine."""
+    return _named(value, NODE_NAME, NAME_RULE.replace("128", "253"))
+
+
+def _named(value: object, name: re.Pattern[str], rule: str) -> str:
     if not isinstance(value, str):
         hint = f'in quotes it is one: "{value}"' if type(value) is int and value < 10**9 else ""
-        raise not_a("a name", value, hint or NAME_RULE)
+        raise not_a("a name", value, hint or rule)
     check_placeholder(value)
-    if not NAME.fullmatch(value):
-        raise Amiss(f"{shown(value)} cannot be a name", NAME_RULE)
+    if not name.fullmatch(value):
+        raise Amiss(f"{shown(value)} cannot be a name", rule)
     return value
 
 

@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -336,6 +337,15 @@ def _escaped(word: str) -> str:
     return word.replace("$", "$$")
 
 
+MOST_LABEL = 63
+"""Letters of a label's value."""
+
+
 def _label(text: str) -> str:
-    """Return a word as the value of a label may be: of ASCII alone, and at most 63 long."""
-    return re.sub(r"[^A-Za-z0-9._-]", "-", text)[:63].strip("-_.")
+    """Return a word as the value of a label may be: of ASCII alone, and at most 63 long. One
+    that is shortened ends in a hash of the whole, so that two that begin alike stay two."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", text).strip("-_.")
+    if len(plain) <= MOST_LABEL and (plain or not text):
+        return plain
+    digest = sha256(text.encode(errors="surrogateescape")).hexdigest()[:8]
+    return f"{plain[: MOST_LABEL - 9]}-{digest}".strip("-_.")

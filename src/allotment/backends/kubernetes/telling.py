@@ -138,10 +138,11 @@ def event_of(pod: Offered, word: Word, kind: str = "Warning") -> dict[str, objec
     """Return an event about a pod."""
     namespace, _, name = pod.name.partition("/")
     at = _now()
+    short = name[:200].rstrip("-.")
     return {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": f"{name[:200]}.{token_hex(8)}", "namespace": namespace},
+        "metadata": {"name": f"{short}.{token_hex(8)}", "namespace": namespace},
         "involvedObject": {
             "apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name,
             "uid": pod.uid,
