@@ -10,7 +10,7 @@ import pytest
 
 from allotment.backends.contact import Contact
 from allotment.backends.kubernetes import logs, outputs
-from allotment.backends.kubernetes.client import Client
+from allotment.backends.kubernetes.client import Client, Denied
 from allotment.backends.kubernetes.kubeconfig import Access
 from allotment.backends.kubernetes.logs import CUT, FILE, LAST_TRIES, Follower
 from allotment.backends.kubernetes.outputs import Outputs
@@ -22,6 +22,8 @@ from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 KIB = 1 << 10
 BREAK = b"BREAK"
 """Stands for a connection that breaks."""
+NOES = (b"400", b"404")
+"""Stand for what is answered in place of a log."""
 WAIT = b"WAIT"
 """Stands for a pause until the test goes on."""
 
@@ -51,6 +53,8 @@ class Told(Client):
         for piece in log:
             if piece == BREAK:
                 raise EngineAway("it broke")
+            if piece in NOES:
+                raise Denied(int(piece), "no")
             if piece == WAIT:
                 await self.go_on.wait()
                 continue
@@ -183,6 +187,18 @@ def test_a_task_that_runs_on_after_its_end_was_told_is_followed_until_it_has_end
     assert (records.folder(key) / FILE).read_bytes() == b"a\nb\n"
 
 
+@pytest.mark.parametrize("status", [400, 404])
+def test_what_was_followed_to_its_end_is_all_of_a_pod_that_is_forgotten(
+    tmp_path: Path, status: int
+) -> None:
+    client = Told(tmp_path, [[b"1t a\n"], [b"%d" % status]])
+    follower = Follower(client, "p", tmp_path, 100)
+    client.at_end = lambda: setattr(follower, "is_over", True)
+    asyncio.run(follower.run())
+    assert follower.is_settled
+    assert client.asked == ["", "1t"]
+
+
 def test_a_log_of_which_a_kubelet_says_only_why_not_is_asked_for_again(tmp_path: Path) -> None:
     client = Told(tmp_path, [[b"unable to retrieve container logs for containerd://1\n"],
                              [b"1t a\n"]])  # fmt: skip
@@ -190,9 +206,9 @@ def test_a_log_of_which_a_kubelet_says_only_why_not_is_asked_for_again(tmp_path:
     assert (tmp_path / FILE).read_bytes() == b"a\n"
 
 
-@pytest.mark.parametrize("has_run", [True, False])
+@pytest.mark.parametrize(("has_run", "is_there"), [(True, True), (False, True), (True, False)])
 def test_output_that_a_node_has_no_more_is_missed_aloud_if_there_was_any(
-    tmp_path: Path, has_run: bool
+    tmp_path: Path, has_run: bool, is_there: bool
 ) -> None:
     key = TaskKey(JobId(1), AttemptNo(1), TaskIndex(0))
     records = Records(tmp_path)
@@ -201,11 +217,12 @@ def test_output_that_a_node_has_no_more_is_missed_aloud_if_there_was_any(
     async def story() -> None:
         kept = Outputs(client, records)
         kept.follow(key, Launched("p", "n1", "t", log_bytes=100), None, has_run=has_run)
-        await kept.finish(key)
+        await kept.finish(key, is_there=is_there)
         await kept.close()
 
     asyncio.run(story())
-    assert (records.folder(key) / FILE).read_bytes() == (CUT if has_run else b"")
+    is_missed = has_run and is_there
+    assert (records.folder(key) / FILE).read_bytes() == (CUT if is_missed else b"")
 
 
 def test_a_later_service_goes_on_after_the_last_whole_line(tmp_path: Path) -> None:

@@ -81,7 +81,11 @@ class Ends:
         record = self._tasks.live.get(key)
         if record is None:
             return
-        dropped = await self.outputs.finish(key, runs_on=pod is not None and runs_on(pod))
+        dropped = await self.outputs.finish(
+            key,
+            is_there=pod is not None and pod.metadata.deletion_timestamp is None,
+            runs_on=pod is not None and runs_on(pod),
+        )
         if exit_.platform_error == DELETED:
             exit_, why = await self._by_whom(record, exit_)
         exit_ = msgspec.structs.replace(exit_, log_dropped=dropped)

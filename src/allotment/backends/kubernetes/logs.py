@@ -87,9 +87,10 @@ class Follower:
         that says no has nothing, such as of a container that never began.
 
         A kubelet may end what was followed before it has the last lines. So once the pod has
-        ended it is asked for what there is.
+        ended it is asked for what there is. Where it has forgotten the pod by then, as it does
+        with one that was told to end, what was followed to its end is all.
         """
-        left = LAST_TRIES
+        left, is_whole = LAST_TRIES, False
         while left:
             is_last = self.is_over
             try:
@@ -99,17 +100,22 @@ class Follower:
                     return
                 left -= is_last
             except Denied as error:
-                if error.status == 404 and is_last:
+                is_known = error.status < 500
+                if is_last and is_known and (is_whole or error.status == 404):
+                    self.is_settled = is_whole
                     return
-                left -= is_last and error.status < 500
+                is_whole = is_whole and is_last
+                left -= is_last and is_known
             except (BackendError, OSError) as error:
+                is_whole = is_whole and is_last
                 log.info("a log is followed again", pod=self._name, why=str(error))
             if is_last or not self.is_over:
                 await asyncio.sleep(PAUSE_S)
 
     async def _read_on(self, *, is_last: bool) -> bool:
-        """Read on once: while the pod writes, or all that it wrote. Whether nothing else was
-        said: in place of lines that it cannot read, a kubelet says why."""
+        """Read on once: while the pod writes, or all that it wrote. Whether that was all: in
+        place of lines that it cannot read, a kubelet says why. It does so, too, at the end of
+        what is followed, where the container is gone by then."""
         lines = Stamped(self._newest, self._same)
         with (self._folder / FILE).open("ab") as file:
             since = self._newest.decode()
@@ -124,7 +130,7 @@ class Follower:
                 lines.finish()
                 self._mark(lines, self._open)
                 self._open = 0
-        return not lines.has_words
+        return not (is_last and lines.has_words)
 
     async def _take(self, file: BinaryIO, lines: Stamped, piece: bytes) -> None:
         over, rest = lines.take(piece)

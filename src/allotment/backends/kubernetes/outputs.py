@@ -42,9 +42,12 @@ class Outputs:
             follower = Follower(client, record.name, folder, most, read)
             self._follows[key] = (follower, asyncio.create_task(follower.run()))
 
-    async def finish(self, key: TaskKey, *, runs_on: bool = False) -> int:
+    async def finish(
+        self, key: TaskKey, *, is_there: bool = True, runs_on: bool = False
+    ) -> int:
         """Wait for the last that a task wrote, and say in it if that did not come; return how
-        many bytes of it were not kept. One that `runs_on` writes until it has ended."""
+        many bytes of it were not kept. Of a pod that is not to be there any more, its kubelet
+        may have nothing. One that `runs_on` writes until it has ended."""
         follow = self._follows.get(key)
         if follow is None:
             return 0
@@ -57,7 +60,7 @@ class Outputs:
             await asyncio.wait(late)
         elif not running.cancelled() and (error := running.exception()) is not None:
             log.error("the output of a task was not followed", task=str(key), why=repr(error))
-        if late or key in self._ran:
+        if late or (is_there and key in self._ran):
             follower.give_up()
         return follower.dropped
 
