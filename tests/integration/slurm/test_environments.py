@@ -17,11 +17,13 @@ from tests.integration.api.test_guard import as_user as asked_as
 from tests.integration.service.test_saving import REPORT, is_settled, wait_for_file
 from tests.integration.service.test_store_checkpoints import wait_kept
 from tests.support.cluster import RealCluster, until
+from tests.support.exchange import owned
+from tests.support.image_python import host_python
 from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import a_shared_folder, as_user
 from tests.support.package_index import Index, a_package_index
 from tests.support.python_mirror import HERE, Mirror
-from tests.support.registry import Asking, Job
+from tests.support.registry import Asking, Job, a_registry, busybox
 from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
@@ -272,3 +274,51 @@ def test_a_folder_that_its_user_may_not_read_is_refused_at_once(service: OnBoth)
     assert (status, refused["code"]) == (403, "forbidden"), refused
     assert f"{place}: permission denied" in refused["detail"]
     assert "by-nfs" in service.says(ANN, "held", "cat /data/c/a", data={"closed": "/data/c"})
+
+
+@pytest.mark.needs_tool("apptainer", "docker-registry", "busybox")
+@pytest.mark.may_skip("Debian 12 has no package of Apptainer")
+def test_apptainer_shows_an_image_all_that_its_job_brings(
+    service: OnBoth, tmp_path: Path
+) -> None:
+    """Packages with a Python that comes along, code, and a registered folder."""
+    home = service.state.parent / "home-of-ann"
+    uid = getpwnam(ANN).pw_uid
+    owned(home, uid, 0o700)
+    project = owned(service.state.parent / "project", uid, 0o755)
+    (project / "code.py").write_text("import framework; print('code', framework.version)\n")
+    if not (service.state.parent / "nfs").exists():
+        register(service, "nfs", ANN, 0o755)
+    with a_registry(tmp_path / "registry") as registry:
+        registry.push("libc", [busybox(), host_python()[0]])
+        registry.push("bare", [busybox()])
+        script = (
+            "python code.py; pwd; cat /srv/n/a; echo x >/srv/n/a || echo read-only; "
+            "python -c 'import sys; print(sys.base_prefix)'; "
+            "test -e /usr/bin/apt || echo no-host"
+        )
+        spec = {
+            **asks({"nfs": "/srv/n"}, command=script), "image": f"{registry.host}/libc:1",
+            "environment": wish("framework<2", python=f"{HERE}.98"), "code": {"take": "."},
+            "env": {"HOME": str(home)},
+        }  # fmt: skip
+        file = project / "job.yaml"
+        file.write_text(json.dumps(spec))
+        sent = as_user(ANN, service, "submit", str(file), "--json")
+        assert sent.returncode == 0, sent.stderr
+        job = json.loads(sent.stdout)["id"]
+        service.wait_for(job, *ENDED)
+        said = service.output(job)
+        assert service.state_of(job) == "succeeded", (str(service.job(job)["diagnosis"]), said)
+        assert "code 1.0" in said
+        assert f"{service.state}/working/{job}/attempt-1" in said
+        assert "by-nfs" in said
+        assert "read-only" in said
+        assert f"{service.state}/environments/pythons/" in said
+        assert "no-host" in said
+        bare = {**spec, "image": f"{registry.host}/bare:1", "data": {}, "command": "echo began"}
+        file.write_text(json.dumps(bare))
+        job = json.loads(as_user(ANN, service, "submit", str(file), "--json").stdout)["id"]
+        service.wait_for(job, *ENDED)
+        assert service.job(job)["diagnosis"]["code"] == "environment_unfit"
+        assert "began" not in service.output(job)
