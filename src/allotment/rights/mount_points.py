@@ -9,6 +9,8 @@ import errno
 import os
 import posixpath
 import stat
+from functools import cache
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from allotment.rights import paths
@@ -54,6 +56,21 @@ def is_roots_alone(folder: os.stat_result) -> bool:
     return folder.st_uid == 0 and not folder.st_mode & _OTHERS_WRITE
 
 
+def _is_others(folder: os.stat_result) -> bool:
+    """Whether a folder is of somebody else, and nobody else's to write to, as far as that can
+    be seen in a user namespace that does not have root."""
+    return folder.st_uid == _stand_in() and not folder.st_mode & _OTHERS_WRITE
+
+
+@cache
+def _stand_in() -> int:
+    """Return who stands for all users that our namespace does not have; -1 where it has root."""
+    lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
+    if any(line.split()[0] == "0" for line in lines):
+        return -1
+    return int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+
+
 def look_for(path: str, uid: int) -> Target:
     """Find a mount point for a user, with the rights of the calling thread.
 
@@ -82,7 +99,7 @@ def look_for(path: str, uid: int) -> Target:
         if trouble := trouble_of(target):
             raise OSError(errno.EINVAL, f"{target} {trouble}")
         if rest:
-            if not is_roots_alone(found):
+            if not (is_roots_alone(found) or _is_others(found)):
                 raise OSError(
                     errno.ENOENT, f"{path} is not there: make it, or name one in /data"
                 )

@@ -270,8 +270,11 @@ class DataUses:
             size = f" ({files}, {show_bytes(version.bytes)})"
         how = "to read and write" if use.write else "read-only"
         is_far = dataset and use.digest and not self._objects.is_here(dataset, use.digest)
-        fetched = "fetched, and " if is_far else ""
-        return f"data: {use}{size} would be {fetched}mounted at {use.at}, {how}"
+        goes = use.fetched and dataset and dataset.kind is DataKind.MANAGED
+        first = (
+            "fetched, and " if is_far else "sent to its node if need be, and " if goes else ""
+        )
+        return f"data: {use}{size} would be {first}mounted at {use.at}, {how}"
 
     # ── at the start ────────────────────────────────────────────────────────────────
 
