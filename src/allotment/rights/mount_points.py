@@ -64,7 +64,7 @@ def _is_others(folder: os.stat_result) -> bool:
 
 @cache
 def _stand_in() -> int:
-    """Return who stands for all users that our namespace does not have; -1 where it has root."""
+    """Return who stands for all users that a namespace lacks; -1 in one that has root."""
     lines = Path("/proc/self/uid_map").read_text(encoding="ascii").splitlines()
     if any(line.split()[0] == "0" for line in lines):
         return -1

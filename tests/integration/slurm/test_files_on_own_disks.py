@@ -236,6 +236,20 @@ def test_a_runner_that_is_killed_while_data_come_takes_the_rest_later(
     until(lambda: not cluster.kept("data/new/*"), "nothing half-made to stay")
 
 
+def test_a_service_that_is_killed_while_data_go_sends_the_rest_later(
+    cluster: OnNodes,
+) -> None:
+    cluster.put("ann", "more", {"small": "s", "large": "v" * (200 << 20)})
+    cluster.age()
+    job = cluster.submitted("ann", "ls /d; tail -c 1 /d/large", data={"more": "/d"})
+    wait_for_the_middle(cluster, job)
+    cluster.kill()
+    cluster.up()
+    cluster.wait_for(job, *ENDED)
+    assert cluster.output(job).split() == ["large", "small", "v"], cluster.job(job)
+    until(lambda: not cluster.kept("data/new/*"), "nothing half-made to stay")
+
+
 def wait_for_the_middle(cluster: OnNodes, job: int) -> None:
     """Wait until data are on their way to a node: that does not take long."""
     folders = cluster.kept("data/new")

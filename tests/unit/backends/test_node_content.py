@@ -23,6 +23,7 @@ from allotment.backends.pilot.node_content import KEEP_WORK_S, YOUNG_S, NodeCont
 from allotment.backends.pilot.sending import Sending, Turns
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId
+from allotment.rights import disk
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.data.store import PRESSED_S
 from allotment.service.workspace import CodeCopy, DataKept, Listed
@@ -241,6 +242,18 @@ def test_what_a_full_disk_refuses_takes_no_room(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert bytes_in(folder / "data/new") == 0
     bring(node, version)
+
+
+def test_a_disk_that_is_nearly_full_takes_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "node"
+    version = Files(tmp_path / "ours").listed({"1": b"x" * 100_000})
+    monkeypatch.setattr(disk, "LEFT_FREE", 1)
+    monkeypatch.setattr(disk, "MOST_LEFT_FREE", 1 << 60)
+    with pytest.raises(BackendError, match="the disk of the node is too full for 100 KiB"):
+        bring(node_in(folder), version)
+    assert not tree_of(folder, version).exists()
 
 
 def take_code(node: NodeContent, code: Listed, job: int, attempt: int = 1) -> Straight:

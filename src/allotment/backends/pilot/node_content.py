@@ -111,7 +111,8 @@ class NodeContent:
         if kind == "code":
             return self._code.summary(int(name), digest) is not None
         try:
-            os.utime(self._data.tree(name, _digest(digest)))
+            with self._turn:
+                os.utime(self._data.tree(name, _digest(digest)))
         except FileNotFoundError:
             return False
         return True
@@ -136,12 +137,13 @@ class NodeContent:
 
     def _lacks(self, op: LackFiles) -> bytes:
         self._leave_off(op.owner)
+        since = time.time() - YOUNG_S
         shelf, manifest = self._shelf(op.owner), read(self._list(op.owner, op.digest))
         missing, sizes = shelf.missing(manifest), needs(manifest.files)
         more = len(folders_of(manifest.files)) + sum(f.kind == "l" for f in manifest.files)
         size = sum(blocks(sizes[each]) for each in missing) + BLOCK * more
         with self._clearing:
-            self._make_room(op, size, manifest)
+            self._make_room(op, size, manifest, since)
         if is_too_full(self._folder, size, len(missing) + more):
             raise BackendError(
                 f"the disk of the node is too full for {show_bytes(size)} of files more"
@@ -160,7 +162,7 @@ class NodeContent:
             return self._shelf(owner).used()
         return sum(self._data.shelf(each).used() for each in self._data.datasets())
 
-    def _make_room(self, op: LackFiles, size: int, manifest: Manifest) -> None:
+    def _make_room(self, op: LackFiles, size: int, manifest: Manifest, since: float) -> None:
         """Remove what was used least recently, until so much more fits.
 
         Raises BackendError where it does not.
@@ -175,31 +177,36 @@ class NodeContent:
             if not fits():
                 self._code.sweep(int(op.owner[5:]), _unused, PRESSED_S)
         elif not fits():
-            self._evict(op, set(needs(manifest.files)) | {op.digest}, fits)
+            self._evict(op, set(needs(manifest.files)) | {op.digest}, fits, since)
         if not fits():
             raise BackendError(
                 f"there is no room for {show_bytes(size)} more on the node: what jobs use "
                 f"takes {show_bytes(self._used(op.owner))} of {show_bytes(op.limit)}"
             )
 
-    def _evict(self, op: LackFiles, needed: set[str], fits: Callable[[], bool]) -> None:
+    def _evict(
+        self, op: LackFiles, needed: set[str], fits: Callable[[], bool], since: float
+    ) -> None:
         versions: list[tuple[float, str, str]] = []
         for each in self._data.datasets():
             trees = self._data.trees(each)
             # What came of a version that nobody wanted to its end goes first.
             self._data.sweep(each, {digest for _, digest in trees}, PRESSED_S)
             versions += [(when, each, digest) for when, digest in trees]
-        for when, each, digest in sorted(versions):
+        for _, each, digest in sorted(versions):
             if fits():
                 return
             name = f"data/{each}/{digest}"
-            if name in op.in_use or when > time.time() - YOUNG_S:
+            if name in op.in_use:
                 continue
             try:
                 files = needs(self._data.manifest(each, digest).files)
             except FileNotFoundError:
                 files = {}
-            gone = self._data.take_away(each, digest)
+            with self._turn:
+                if self._data.tree(each, digest).stat().st_mtime > since:
+                    continue  # A job has just asked for it.
+                gone = self._data.take_away(each, digest)
             stays = needed if f"data/{each}" == op.owner else set[str]()
             programs = [f"{file}.x" for file in files]
             self._data.free(each, gone, digest, [*files, *programs], stays.__contains__)

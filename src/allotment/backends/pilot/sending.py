@@ -7,7 +7,7 @@ node. Files that came whole stay there, so whatever is cut goes on from them.
 import asyncio
 import io
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import IO, Final
@@ -110,10 +110,9 @@ async def _send(
 ) -> bool:
     """Send a list, and what a node lacks of its files; return whether all of it is there."""
     try:
-        data = await asyncio.to_thread(listed.read)
+        data, sizes = await asyncio.to_thread(_read, listed)
     except OSError as error:
         raise BackendError(f"the list of files cannot be read: {error.strerror}") from error
-    sizes = needs(read(data).files)
     the_list = [(listed.digest, len(data), lambda: io.BytesIO(data))]
     # A node that is full has room for the list all the same: by it others are removed.
     room = limit + blocks(len(data))
@@ -123,14 +122,20 @@ async def _send(
     names = _names(await link.call(asking, bytes, longer_s=LAYING_S))
     if not sizes.keys() >= names:
         raise link.distrusted("asks for files that are not in the list")
-    files = [
+    files = (
         (name, size, partial(listed.file(name).open, "rb"))
         for name, size in sizes.items()
         if name in names
-    ]
+    )
     return await _stream(
         link, listed.owner, files, limit, is_wanted, are_digests=listed.are_digests
     )
+
+
+def _read(listed: Listed) -> tuple[bytes, Mapping[str, int]]:
+    """Return a list, and what is in it: how large each file is. Raises OSError."""
+    data = listed.read()
+    return data, needs(read(data).files)
 
 
 def _names(answer: bytes) -> set[str]:
