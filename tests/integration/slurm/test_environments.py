@@ -273,6 +273,10 @@ def test_a_folder_that_its_user_may_not_read_is_refused_at_once(service: OnBoth)
     status, refused = service.ask_as(ANN, asks({"closed": "/data/c"}))
     assert (status, refused["code"]) == (403, "forbidden"), refused
     assert f"{place}: permission denied" in refused["detail"]
+    by_mpirun = {**asks({"closed": "/data/c"}), "mpi": "mpirun"}
+    status, refused = service.ask_as(ANN, by_mpirun)
+    assert (status, refused["code"]) == (501, "not_supported"), refused
+    assert "ranks that mpirun starts" in refused["detail"]
     assert "by-nfs" in service.says(ANN, "held", "cat /data/c/a", data={"closed": "/data/c"})
 
 

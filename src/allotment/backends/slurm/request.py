@@ -13,6 +13,7 @@ from allotment.model.engines import EngineSetup
 from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
 from allotment.model.quantity import MIB, MINUTE, Millis, Resources, WallTime
+from allotment.model.spec import Mpi
 from allotment.service.ports import Binding, GangLaunch, TaskLaunch
 
 UNSEEN = frozenset(
@@ -73,6 +74,8 @@ def folders_of(gang: GangLaunch, bubblewrap: str) -> dict[str, object] | None:
         return None
     if not bubblewrap:
         raise BackendError("nothing here shows folders to tasks: bubblewrap is not found")
+    if gang.mpi is Mpi.MPIRUN:
+        raise BackendError("ranks that mpirun starts do not find folders by name here")
     mounts = [(each.source, each.at, "rw" if each.write else "ro") for each in gang.data]
     return {"program": bubblewrap, "mounts": mounts}
 

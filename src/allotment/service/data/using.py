@@ -22,7 +22,7 @@ from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
 from allotment.model.quantity import Instant, Millis, show_bytes
-from allotment.model.spec import JobSpec
+from allotment.model.spec import JobSpec, Mpi
 from allotment.rights.mount_points import look_for, trouble_of
 from allotment.rights.user import rights_of
 from allotment.service.abilities import INSTEAD
@@ -104,6 +104,12 @@ class DataUses:
         if able and all(trouble) and trouble:
             raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
         if able and not any(isinstance(each, Mounting) for each in able):
+            if spec.mpi is Mpi.MPIRUN:
+                raise Rejected(
+                    Code.NOT_SUPPORTED,
+                    "On this engine the ranks that mpirun starts do not find folders by name.",
+                    "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
+                )
             await self._check_rights(used, owner)
         here = [each for each in able if not (isinstance(each, Contained) or _is_apart(each))]
         if not spec.image and (here or not able):
