@@ -23,7 +23,7 @@ from typing import Final
 from allotment.backends.local.runner import datasets, libc, mounts
 from allotment.backends.local.runner.mounts import Place, View
 from allotment.backends.local.runner.schema import Dataset, TaskImage
-from allotment.rights import paths
+from allotment.rights import paths, removing
 
 LAYERS: Final = "images/layers"
 """Below the state folder. Options of a mount have one page, so layers are named from there."""
@@ -33,6 +33,10 @@ _STAGES_OPTIONS: Final = "mode=0755,size=16m"
 OF_TASKS: Final = ",volatile,xino=on"
 """What a task writes ends with it: without the first, its end would write the whole disk out.
 The second has all of an image's files on one device, as programs expect."""
+_MARK: Final = "work/work/incompat/volatile/dirty"
+_LEFT: Final = (
+    "work/work/incompat/volatile", "work/work/incompat", "work/work", "work", "upper",
+)  # fmt: skip
 _FROM_HOST: Final = ("resolv.conf", "hosts", "localtime", "timezone")
 _MOST_BYTES: Final = 1 << 20
 _MOST_SHOWN: Final = 200
@@ -48,6 +52,20 @@ def beside(key: str) -> str:
 def written(key: str) -> str:
     """Name the part of it that counts as used."""
     return f"{beside(key)}/upper"
+
+
+def remove(scratch: int | None, key: str) -> None:
+    """Remove the folder of what a task wrote. Never raises.
+
+    What a mount leaves there is known, and goes by its names, most often with all there is.
+    """
+    folder = beside(key)
+    with contextlib.suppress(OSError):
+        os.unlink(f"{folder}/{_MARK}", dir_fd=scratch)
+    for name in _LEFT:
+        with contextlib.suppress(OSError):
+            os.rmdir(f"{folder}/{name}", dir_fd=scratch)
+    removing.remove(scratch, folder)
 
 
 def hold(home: int, image: TaskImage) -> int:
@@ -162,7 +180,7 @@ def _read(path: str) -> bytes | None:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
             return None
-        return os.read(fd, _MOST_BYTES)
+        return os.read(fd, found.st_size)
     finally:
         os.close(fd)
 
@@ -270,12 +288,32 @@ def _make_folders(image: TaskImage, cwd: str) -> None:
 
 def _make_folder(path: str) -> None:
     try:
-        os.makedirs(path, exist_ok=True)
+        _make_all(path)
     except OSError as error:
         raise _in_image(path, error) from error
-    except (RecursionError, ValueError) as error:
+    except ValueError as error:
         problem = OSError(errno.EINVAL, os.strerror(errno.EINVAL))
         raise _in_image(path[:_MOST_SHOWN], problem) from error
+
+
+def _make_all(path: str) -> None:
+    """Make a folder and those above it: most often only its name is missing."""
+    missing, path = list[str](), path.rstrip("/")
+    while True:
+        try:
+            os.mkdir(path)
+        except FileNotFoundError:
+            missing.append(path)
+            path = os.path.dirname(path) or "/"
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+            break
+        else:
+            break
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # It ends in `..`.
+            os.mkdir(each)
 
 
 def make_plain_folder(path: str) -> None:

@@ -76,7 +76,7 @@ def _end(status: Status, host: Host) -> bool:
             return False
         group.remove()
     removing.remove(host.scratch, status["key"])
-    removing.remove(host.scratch, image_root.beside(status["key"]))
+    image_root.remove(host.scratch, status["key"])
     status["phase"] = "ended"
     status["lost"] = True
     status["frozen"] = False

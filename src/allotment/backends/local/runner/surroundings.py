@@ -142,9 +142,12 @@ class Surroundings:
         """Remove what was made."""
         self.group.remove()
         if "image" in self._request:
-            removing.remove(self._host.scratch, image_root.beside(self._request["key"]))
+            image_root.remove(self._host.scratch, self._request["key"])
         elif self.kind == "own":
             self._unmount_scratch()
+        # It is often all there is, and a folder that is empty goes at once.
+        with contextlib.suppress(OSError):
+            os.unlink(f"{self._request['key']}/{pausing.FILE}", dir_fd=self._host.scratch)
         removing.remove(self._host.scratch, self._request["key"])
 
     def disk_parts(self) -> tuple[str, ...]:
