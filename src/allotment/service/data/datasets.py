@@ -517,8 +517,8 @@ class Datasets:
                 fd = holder.take(file.fd)
                 try:
                     receiving.feed(bytes.fromhex(UNSAID) + file.size.to_bytes(8, "big"))
-                    receiving.allocate()
-                    for piece in _pieces(fd, file.size, buffer):
+                    source = receiving.source_of(fd)
+                    for piece in _pieces(source, file.size, buffer):
                         if not is_wanted():
                             return
                         receiving.feed(piece)
