@@ -75,6 +75,8 @@ class RunnerStatus(msgspec.Struct, frozen=True):
     """Bytes by stream."""
     frozen: bool = False
     pause: PauseSaid | None = None
+    lingering: Annotated[str, Meta(max_length=1000)] = ""
+    """Which processes were killed and do not die."""
     devices_got: str = ""
     """Indexes, such as `0,2` or `0-1`, where the engine chose them."""
 
@@ -112,7 +114,13 @@ def report_of(key: TaskKey, status: RunnerStatus) -> TaskReport | None:
     return TaskReport(
         key, seen, status.pid, phases, _exit(status) if over else None,
         devices=indexes_in(status.devices_got),
+        held_up="" if over else _held_up(status.lingering),
     )  # fmt: skip
+
+
+def _held_up(lingering: str) -> str:
+    """Return that what was killed still has the task's devices; '' where nothing has."""
+    return f"it keeps its place until what was killed is dead: {lingering}" if lingering else ""
 
 
 MOST_DEVICES = 1024

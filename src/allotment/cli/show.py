@@ -124,6 +124,7 @@ def _summary(job: JobView, now: int) -> list[str]:
     if row.unheard:
         words = f"{not_heard(row.unheard)}; running tasks continue"
         lines.append(_fact("unknown", paint(words, "yellow")))
+    lines += [_fact("waits", paint(harmless(word), "yellow")) for word in job.held_up]
     if row.borrowed:
         until = "until another tenant reclaims it"
         lines.append(_fact("borrows", f"{borrows(row.borrowed).partition(' ')[2]}: {until}"))

@@ -8,7 +8,7 @@ from allotment.cli.selecting import OPTIONS, Choice, choosing, must_choose
 from allotment.cli.show_attempts import suspension_lines
 from allotment.cli.table import Column, aligned
 from allotment.cli.why_history import history_lines
-from allotment.cli.words import borrows, count, not_heard, plain, show_span
+from allotment.cli.words import borrows, count, harmless, not_heard, plain, show_span
 from allotment.client import Client
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
@@ -84,6 +84,7 @@ def why_lines(job: JobView, now: int) -> list[str]:
     head = f"Job {job.id} ({job.row.name})"
     how = [f"  {line}" for attempt in job.attempts[-1:] for line in suspension_lines(attempt)]
     if job.why is None:
+        how += [f"  {harmless(words)}" for words in job.held_up]
         return [f"{head} is not waiting: it {_stands(job)}.", *how, *_next(job)]
     return [
         f"{head} waits: {paint(plain(job.why.reason), 'bold yellow')}.",

@@ -49,6 +49,8 @@ class TaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those that its engine gave it, where that chooses itself."""
     suspension: Suspension | None = None
     """How it was suspended last, as far as that is known."""
+    held_up: str = ""
+    """What it waits for to begin, or to be over, as a sentence without its full stop."""
 
 
 class GangReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

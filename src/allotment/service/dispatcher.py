@@ -66,6 +66,8 @@ class Dispatcher:
         """Whose launch was left in the middle for a stop: the engine may not know of them."""
         self._pauses: dict[TaskKey, float] = {}
         """Before tasks that no try could stop are told again."""
+        self.brought: dict[JobId, str] = {}
+        """What is brought for jobs that start, as a sentence without its full stop."""
         self._accounts = HostAccounts()
         self._layouts = Layouts(workspaces.own)
         self._uses = uses
@@ -231,7 +233,9 @@ class Dispatcher:
             return dict.fromkeys(keys, trouble)
         phases: tuple[Phase, ...] = ()
         try:
+            self.brought[job.id] = "its data is being fetched"
             phases = await self._uses.ready(job, workspace, nodes, is_wanted)
+            self.brought[job.id] = "its environment is being prepared"
             phases += await self.environments.ready(job, workspace, nodes, is_wanted)
             limits = self.state.config.limits
             phases += await self._layouts.of(job, account, workspace, nodes, limits, is_wanted)
@@ -241,6 +245,8 @@ class Dispatcher:
         except (NotUsable, Unusable) as error:
             self._fail(keys, error.diagnosis())
             return {}
+        finally:
+            self.brought.pop(job.id, None)
         if self._starting(order) is not job:
             return {}
         if not is_wanted():

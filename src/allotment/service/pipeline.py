@@ -38,6 +38,7 @@ from allotment.service.dispatcher import Dispatcher
 from allotment.service.forever import forever
 from allotment.service.held_images import LOOK_EVERY_S as IMAGES_LOOK_S
 from allotment.service.held_images import HeldImages
+from allotment.service.held_up import HeldUp
 from allotment.service.host_workspace import HostWorkspace
 from allotment.service.ports import (
     ArchivedJob,
@@ -115,6 +116,7 @@ class Pipeline:
         self.checkpoints = CheckpointWatch(workspaces, engine.state.wall)
         self.progress = ProgressWatch(workspaces, engine.state.wall)
         self.reasons = ReasonWatch(engine.state)
+        self.held_up = HeldUp(engine.state, self.dispatcher.brought)
         self._images = HeldImages(engine.state, backend, self.hear)
         self._store = store
         self._backend = backend
@@ -163,9 +165,11 @@ class Pipeline:
 
         A failure is diagnosed first, from its output.
         """
-        if isinstance(report, TaskReport) and report.seen is Seen.ENDED:
-            self._heard_end(moved(report, -self.state.wall_ms))
-            return
+        if isinstance(report, TaskReport):
+            self.held_up.hear(report)
+            if report.seen is Seen.ENDED:
+                self._heard_end(moved(report, -self.state.wall_ms))
+                return
         report = moved(report, -self.state.wall_ms)
         beats = heartbeat(self.state, report) if isinstance(report, NodeReport) else []
         for told in (report, *beats):

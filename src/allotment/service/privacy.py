@@ -143,6 +143,7 @@ def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
         unsaved="",
         kept="",
         unkept="",
+        held_up=(),
         private=True,
     )
 

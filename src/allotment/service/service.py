@@ -490,6 +490,7 @@ class Service:
             view,
             row=self._silences.on_row(view.row),
             warnings=(*view.warnings, *workspace.warnings_of(record.id)),
+            held_up=self.pipeline.held_up.of_job(record),
             progress=self._progress(record),
             lost=self.sweeping.lost(record),
         )
@@ -541,7 +542,8 @@ class Service:
         return why(self.state, record, self.now()) if record else None
 
     def nodes(self) -> list[v.NodeView]:
-        return [self._silences.on_node(node) for node in node_views(self.state, self.now())]
+        found = map(self.pipeline.held_up.on_node, node_views(self.state, self.now()))
+        return [self._silences.on_node(node) for node in found]
 
     async def live_use(self) -> list[LiveTask]:
         """Return what each running task uses now. Raises Rejected."""

@@ -191,6 +191,8 @@ class JobView(msgspec.Struct, frozen=True):
     """Of a trial that its sweep stopped: where it stood, such as `5th of 9 at rung 1`."""
     runs: tuple[RunView, ...] = ()
     """Those that it made in MLflow, the newest first."""
+    held_up: tuple[str, ...] = ()
+    """What its tasks wait for now to begin, or to be over."""
 
     @property
     def id(self) -> JobId:

@@ -239,6 +239,7 @@ class LocalBackend:
     ) -> None:
         """Have an image there, and start its task; what keeps it from that is told."""
         key = task.key
+        self._sink(TaskReport(key, Seen.UNKNOWN, held_up="its image is being fetched"))
         try:
             ready = await self.images().ready(wish)
             self._held[key] = ready.hold
@@ -515,7 +516,7 @@ class LocalBackend:
         report = self._read(key)
         if report is None:
             return
-        mark = (report.seen, report.pid, report.suspension)
+        mark = (report.seen, report.pid, report.suspension, report.held_up)
         if self._told.get(key) == mark:
             return
         try:

@@ -88,6 +88,7 @@ class Book:
         """
         self.status["phase"] = "ended"
         self.status["frozen"] = False
+        self.status.pop("lingering", None)
         self.status["ended_ms"] = self.status["ended_ms"] or self.now_ms()
         while not record.write_final(self.status, claim):
             time.sleep(_WRITE_AGAIN_S)

@@ -20,6 +20,7 @@ class Stat(NamedTuple):
     start_time: int
     rss_bytes: int
     cpu_time: int
+    threads: int
 
 
 def read(path: str, dir_fd: int | None = None) -> str:
@@ -31,10 +32,10 @@ def read(path: str, dir_fd: int | None = None) -> str:
         os.close(fd)
 
 
-def stat(pid: int | str) -> Stat | None:
-    """Look up a process; None when there is none of that number."""
+def stat(pid: int | str, proc: int | None = None) -> Stat | None:
+    """Look up a process, in an open /proc where one is named; None for no such number."""
     try:
-        text = read(f"/proc/{pid}/stat")
+        text = read(f"/proc/{pid}/stat" if proc is None else f"{pid}/stat", proc)
     except OSError:
         return None
     # The name stands in parentheses and may itself hold some.
@@ -50,6 +51,7 @@ def stat(pid: int | str) -> Stat | None:
         start_time=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
         cpu_time=sum(map(int, fields[11:15])),
+        threads=int(fields[17]),
     )
 
 
@@ -67,17 +69,43 @@ def only_child(pid: int, proc: int) -> int:
 
 
 def start_time_in(pid: int, proc: int) -> int:
-    """Like `start_time`, in another PID namespace's /proc."""
-    try:
-        return int(read(f"{pid}/stat", proc).rpartition(")")[2].split()[19])
-    except (OSError, IndexError):
-        return 0
+    """Return the start of a process in another PID namespace's /proc, 0 for none."""
+    found = stat(pid, proc)
+    return 0 if found is None else found.start_time
 
 
 def start_time(pid: int | str) -> int:
     """Return the start of a living process, 0 for none; a zombie does not live."""
-    found = stat(pid)
-    return 0 if found is None or found.state in _DEAD else found.start_time
+    found = living(pid)
+    return 0 if found is None else found.start_time
+
+
+def living(pid: int | str, proc: int | None = None) -> Stat | None:
+    """Look up a process that lives, in the state of one of its threads that does.
+
+    The first thread may be dead, and another wait in the kernel for a device.
+    """
+    found = stat(pid, proc)
+    if found is None or found.state not in _DEAD:
+        return found
+    others = _threads(f"{pid}/task", proc) if found.threads > 1 else []
+    seen = (stat(f"{pid}/task/{thread}", proc) for thread in others)
+    states = (thread.state for thread in seen if thread and thread.state not in _DEAD)
+    state = next(states, "")
+    return found._replace(state=state) if state else None
+
+
+def _threads(path: str, proc: int | None) -> list[str]:
+    try:
+        fd = os.open(f"/proc/{path}" if proc is None else path, os.O_RDONLY, dir_fd=proc)
+    except OSError:
+        return []
+    try:
+        return os.listdir(fd)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
 
 
 def boot_id() -> str:

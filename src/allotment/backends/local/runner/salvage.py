@@ -22,7 +22,8 @@ from allotment.rights import removing
 
 
 def salvage(key: str, host: Host, cause: str = "") -> None:
-    """Clear up one task, if nobody holds its claim. Its final status says `lost`, and why.
+    """Clear up one task, if nobody holds its claim. Its final status says `lost`, and why,
+    unless it had ended, and only what did not die was waited for.
 
     There is none while a process is left that does not end: it has the task's devices. The
     watchdog has it tried again.
@@ -42,7 +43,7 @@ def salvage(key: str, host: Host, cause: str = "") -> None:
     if status["phase"] != "ended":
         if not _end(status, host):
             return
-        status["platform_error"] = cause
+        status["platform_error"] = cause if status["lost"] else ""
         _remove(f"{folder}/{layout.ENVIRON}")
         record.write_final(status, held)
     os.unlink(live)
@@ -74,14 +75,18 @@ def _end(status: Status, host: Host) -> bool:
             tree.send(status["pid"], signal.SIGKILL)
         if any(procfs.start_time(pid) for pid in group.pids()):
             return False
+        # As the first process of a PID namespace it goes with the last one there.
+        if procfs.start_time(status["supervisor_pid"]) == status["supervisor_start_time"] != 0:
+            return False
         group.remove()
     removing.remove(host.scratch, status["key"])
     image_root.remove(host.scratch, status["key"])
     status["phase"] = "ended"
-    status["lost"] = True
     status["frozen"] = False
-    status["cause"] = "its supervisor was killed, or the machine went down"
-    status["ended_ms"] = record.now_ms()
+    if not (status.pop("lingering", "") and status["ended_ms"]):
+        status["lost"] = True
+        status["cause"] = "its supervisor was killed, or the machine went down"
+        status["ended_ms"] = record.now_ms()
     return True
 
 

@@ -147,7 +147,8 @@ class Status(TypedDict):
     host counts. `exit_code` and `signal` are null until it ended, and at most one is then
     set. `cause` explains an end that the task did not choose; `platform_error` is set
     instead when it was never run properly. `ended_by` names who ended it: stop, kill,
-    grace, memory, disk or pids. `log_dropped` counts lost bytes by stream.
+    grace, memory, disk or pids. `log_dropped` counts lost bytes by stream. `lingering` names
+    processes that were killed and do not die; with `ended_ms`, the end waits only for them.
     """
 
     version: int
@@ -183,6 +184,7 @@ class Status(TypedDict):
     ended_ms: int
     hold_until_ms: int
     pause: NotRequired[PauseStatus]
+    lingering: NotRequired[str]
 
 
 class BadRequest(Exception):

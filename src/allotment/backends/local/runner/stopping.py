@@ -20,7 +20,7 @@ class Stopper:
 
     `ended_by` says which of us, if any, ended the task. `on_dead` is called when the command
     was killed and cannot be reaped: its user traces it from outside, and the kernel keeps
-    the dead for who traces them.
+    the dead for who traces them. `on_kill` is called when all is killed.
     """
 
     def __init__(self, surroundings: Surroundings, timers: Timers) -> None:
@@ -33,6 +33,7 @@ class Stopper:
         self.pid = 0
         self.ended_by = ""
         self.on_dead: Callable[[], None] = lambda: None
+        self.on_kill: Callable[[], None] = lambda: None
 
     def signal(self, signum: int) -> None:
         """Send a signal to the task's main program, once."""
@@ -69,6 +70,7 @@ class Stopper:
     def kill(self) -> None:
         """End everything at once; the command's end is seen as any other."""
         self._delivery = None
+        self.on_kill()
         self._timers.after(_ROUND_S, self._look_at_the_dead)
         if self._surroundings.kind == "own":
             # Everyone in our PID namespace but us; nobody can fork out of it meanwhile.

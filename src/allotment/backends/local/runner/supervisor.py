@@ -19,6 +19,7 @@ from allotment.backends.local.runner import (
     control,
     layout,
     libc,
+    lingering,
     procfs,
     record,
     spawn,
@@ -38,6 +39,10 @@ _SLOW_START_S: Final = 0.1
 _QUICK_EXEC_S: Final = 0.02
 _SLOW_EXEC_S: Final = 0.25
 _DRAIN_S: Final = 2.0
+_LINGER_S: Final = 2.0
+_LINGER_LOOK_S: Final = 10.0
+_FIRST_WAIT_MS: Final = 10
+_LONGEST_WAIT_MS: Final = 1000
 _TOLD_S: Final = 1.0
 _TOLD_LOOK_S: Final = 0.02
 _HIGH_FD: Final = 10
@@ -107,6 +112,8 @@ class Supervisor:
         self._bwrap_status = -1
         self._notes = b""
         self._commands = b""
+        self._lingers = False
+        self._course.stopper.on_kill = self._on_kill
 
     def run(self, orders: int) -> None:
         """Prepare, start, watch, clear up. What fails of it ends in the status."""
@@ -259,10 +266,13 @@ class Supervisor:
 
     def _watch(self) -> None:
         while not self._course.is_over:
-            for fd, _ in self._poll.poll(self._timers.wait_ms()):
-                if fd in self._handlers:  # the one before may have had the last word of it
-                    self._handlers[fd](fd)
-            self._timers.run_due()
+            self._turn(self._timers.wait_ms())
+
+    def _turn(self, wait_ms: int | None) -> None:
+        for fd, _ in self._poll.poll(wait_ms):
+            if fd in self._handlers:  # the one before may have had the last word of it
+                self._handlers[fd](fd)
+        self._timers.run_due()
 
     def _on_output(self, fd: int) -> None:
         if not self._logs[fd].feed(fd):
@@ -279,7 +289,8 @@ class Supervisor:
     def _on_control(self, fd: int) -> None:
         commands, self._commands = control.take(fd, self._commands)
         for command in commands:
-            self._course.obey(command)
+            if not self._course.is_over:
+                self._course.obey(command)
 
     def _on_child(self, fd: int) -> None:
         os.read(fd, _PIPE_BYTES)
@@ -304,9 +315,9 @@ class Supervisor:
     def _conclude(self) -> None:
         """Clear up, then count: a final status means that nothing is held any more."""
         self._close_ends()
+        self._course.is_over = True
         self._course.mark_end()
-        if self._reap():
-            self._end_the_rest()
+        self._end_the_rest()
         self._judge()
         self._close_logs()
         self._surroundings.remove()
@@ -314,11 +325,42 @@ class Supervisor:
             os.unlink(f"{self._folder}/{layout.ENVIRON}")
 
     def _end_the_rest(self) -> None:
-        """Kill what outlived the command, and wait until it is gone, or dead at least."""
+        """Kill what outlived the command, and wait until it is gone, or dead at least.
+
+        What the kernel does not let die, as for a file server that does not answer, has the
+        task's devices for as long as that takes.
+        """
+        if not self._is_left():
+            return
         self._course.stopper.kill()
-        deadline = time.monotonic() + _DRAIN_S
-        while self._reap() and procfs.children(os.getpid()) and time.monotonic() < deadline:
-            self._poll_for(self._wake, deadline)
+        wait_ms = _FIRST_WAIT_MS
+        while self._is_left():
+            self._turn(wait_ms)
+            wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
+
+    def _is_left(self) -> bool:
+        """Whether a process of the task lives: below us, or one that entered it."""
+        if self._reap() and procfs.children(os.getpid()):
+            return True
+        return any(procfs.start_time(pid) for pid in self._surroundings.group.pids())
+
+    def _on_kill(self) -> None:
+        if not self._lingers:
+            self._lingers = True
+            self._timers.after(_LINGER_S, self._tell_lingering)
+
+    def _tell_lingering(self) -> None:
+        """Tell what does not die, while there is such, and kill what has entered since."""
+        self._lingers = self._is_left()
+        if not self._lingers:
+            return
+        words = lingering.words(self._status["supervisor_pid"], self._host.proc)
+        if words != self._status.get("lingering"):
+            self._status["lingering"] = words
+            self._book.publish()
+        self._timers.after(_LINGER_LOOK_S, self._tell_lingering)
+        if self._course.is_over:
+            self._course.stopper.kill()
 
     def _poll_for(self, fd: int, deadline: float) -> None:
         poll = select.poll()
