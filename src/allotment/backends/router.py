@@ -163,9 +163,9 @@ class Router:
                 found |= await engine.device_uses()
         return found
 
-    def engines_for(self, engine: str) -> Sequence[Backend]:
+    def engines_for(self, engine: str) -> Mapping[str, Backend]:
         named = self._engines.get(engine)
-        return [named] if named is not None else list(self._engines.values())
+        return {engine: named} if named is not None else self._engines
 
     def silence(self, node: str) -> Silence | None:
         name, engine = self._at(node)

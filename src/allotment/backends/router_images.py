@@ -1,7 +1,7 @@
 """The images of several engines as those of one: each has a store of its own, or none."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from allotment.model.engines import Ability
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class ImagesOfAll:
     """Asks all engines that have images. `engines_for` gives those that may run a job."""
 
-    def __init__(self, engines_for: Callable[[str], Sequence[Backend]]) -> None:
+    def __init__(self, engines_for: Callable[[str], Mapping[str, Backend]]) -> None:
         self._engines_for = engines_for
 
     async def resolve(self, wish: ImageWish) -> str:
@@ -73,7 +73,7 @@ class ImagesOfAll:
         """Return those of the engines for a job that fetch images by us: each has a store."""
         return [
             engine
-            for engine in self._engines_for(named)
+            for engine in self._engines_for(named).values()
             if Ability.IMAGES in engine.abilities and isinstance(engine, Imaging)
         ]
 

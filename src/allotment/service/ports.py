@@ -464,9 +464,14 @@ class Contained(Protocol):
 class Several(Protocol):
     """An ability of a backend that is several: which engines may run a job that names one."""
 
-    def engines_for(self, engine: str) -> Sequence[Backend]:
+    def engines_for(self, engine: str) -> Mapping[str, Backend]:
         """Return the engine of this name; all of them where there is none, as for any."""
         ...
+
+
+def engines_for(backend: Backend, engine: str) -> Mapping[str, Backend]:
+    """Return the engines that may run a job that names one, by name; one alone has none."""
+    return backend.engines_for(engine) if isinstance(backend, Several) else {"": backend}
 
 
 @runtime_checkable

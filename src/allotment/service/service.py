@@ -371,7 +371,9 @@ class Service:
                 f"image: {spec.image} cannot be used by the {self._backend.name} backend yet; "
                 "the job runs on the machine's own software.",
             )
-        spec = await self._with_world(spec, actor)
+        named, spec = spec.engine, await self._with_world(spec, actor)
+        if spec.engine != named:
+            warnings += (f"data: only {spec.engine} can mount it, so the job runs there.",)
         return msgspec.structs.replace(command, spec=spec, warnings=warnings)
 
     async def _prepared_again(self, spec: JobSpec, actor: Actor) -> JobSpec:

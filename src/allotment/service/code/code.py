@@ -39,7 +39,7 @@ from allotment.service.content.receiving import Receiving, Words
 from allotment.service.content.shelf import Full, Room, blocks
 from allotment.service.finding import Finding
 from allotment.service.launch import Folders
-from allotment.service.ports import Backend, Contained, Several
+from allotment.service.ports import Backend, Contained, engines_for
 from allotment.service.threads import Threads
 
 SWEEP_EVERY_S: Final = 300.0
@@ -216,13 +216,9 @@ class Code:
                 "A batch script runs in the folder from which it is submitted.",
                 "Take `code` out, or give the job a `command` in place of the script.",
             )
-        backend = self._backend
-        engines = (
-            backend.engines_for(spec.engine) if isinstance(backend, Several) else (backend,)
-        )
         shows = [
             engine.shows(self._folders.working())
-            for engine in engines
+            for engine in engines_for(self._backend, spec.engine).values()
             if isinstance(engine, Contained)
         ]
         if not all(shows):

@@ -5,7 +5,7 @@ Rights are looked at both times: a grant that was taken back meanwhile counts no
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,7 +17,7 @@ from allotment.engine.state import State
 from allotment.model.data_use import DataReference, DataUse
 from allotment.model.datasets import DataKind, Dataset, DataVersion
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
-from allotment.model.engines import Ability
+from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
@@ -38,7 +38,7 @@ from allotment.service.ports import (
     DataMount,
     Identity,
     Mounting,
-    Several,
+    engines_for,
 )
 from allotment.service.threads import Threads
 from allotment.service.workspace import Bringing, DataKept, Listed, OwnDisks, Workspace
@@ -96,26 +96,13 @@ class DataUses:
         _check_apart([use.at for use in spec.data])
         used = tuple([await self._settled(use, spec.tenant, owner) for use in spec.data])
         asked = {Ability.DATASETS if use.digest else Ability.FOLDERS for use in used}
-        able = self._able(spec.engine, asked)
-        mounts = [self._found(use, Folders(self._state_dir)) for use in used]
-        trouble = [
-            await each.why_no_mounts(mounts) for each in able if isinstance(each, Mounting)
-        ]
-        if able and all(trouble) and trouble:
-            raise Rejected(Code.NOT_SUPPORTED, trouble[0], INSTEAD[Ability.DATASETS])
-        if able and not any(isinstance(each, Mounting) for each in able):
-            if spec.mpi is Mpi.MPIRUN:
-                raise Rejected(
-                    Code.NOT_SUPPORTED,
-                    "On this engine the ranks that mpirun starts do not find folders by name.",
-                    "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
-                )
-            await self._check_rights(used, owner)
-        here = [each for each in able if not (isinstance(each, Contained) or _is_apart(each))]
-        if not spec.image and (here or not able):
-            await self._check_places(used, owner)
-        if any(map(_is_apart, able)):  # Its files may have to go to a node, too.
+        may = self._mounting(spec.engine, asked)
+        able = await self._able(may, used)
+        await self._check_on(able.values(), spec, used, owner)
+        if any(map(_is_apart, able.values())):  # Its files may have to go to a node, too.
             used = tuple(msgspec.structs.replace(use, fetched=bool(use.digest)) for use in used)
+        if spec.engine in ("", ANY_ENGINE) and len(able) == 1 < len(may):
+            spec = msgspec.structs.replace(spec, engine=next(iter(able)))
         return msgspec.structs.replace(spec, data=used)
 
     async def _settled(self, use: DataUse, tenant: str, owner: Actor) -> DataUse:
@@ -188,11 +175,58 @@ class DataUses:
                 f"user:{owner.user} --write`.",
             )
 
-    def _able(self, engine: str, asked: set[Ability]) -> list[Backend]:
-        """Return the engines that a job may run on, and that mount what it uses."""
-        backend = self._backend
-        all_ = backend.engines_for(engine) if isinstance(backend, Several) else (backend,)
-        return [each for each in all_ if each.abilities >= asked]
+    async def _check_on(
+        self,
+        able: Iterable[Backend],
+        spec: JobSpec,
+        used: tuple[DataUse, ...],
+        owner: Actor,
+    ) -> None:
+        """Raise Rejected where the user cannot have the places, or the folders, there."""
+        engines = list(able)
+        if engines and not any(isinstance(each, Mounting) for each in engines):
+            if spec.mpi is Mpi.MPIRUN:
+                raise Rejected(
+                    Code.NOT_SUPPORTED,
+                    "On this engine the ranks that mpirun starts do not find folders by name.",
+                    "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
+                )
+            await self._check_rights(used, owner)
+        here = [
+            each for each in engines if not (isinstance(each, Contained) or _is_apart(each))
+        ]
+        if not spec.image and (here or not engines):
+            await self._check_places(used, owner)
+
+    async def _able(
+        self, able: Mapping[str, Backend], used: Sequence[DataUse]
+    ) -> Mapping[str, Backend]:
+        """Return of these engines those that mount what a job uses.
+
+        Raises Rejected where none does; and where several do and others not, as a job names
+        one engine or none.
+        """
+        mounts = [self._found(use, Folders(self._state_dir)) for use in used]
+        trouble: dict[str, str] = {}
+        for name, each in able.items():
+            if isinstance(each, Mounting) and (why := await each.why_no_mounts(mounts)):
+                trouble[name] = why
+        left = {name: each for name, each in able.items() if name not in trouble}
+        if trouble and not left:
+            words = " ".join(dict.fromkeys(trouble.values()))
+            raise Rejected(Code.NOT_SUPPORTED, words, INSTEAD[Ability.DATASETS])
+        if trouble and len(left) > 1:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                " ".join(f"{name}: {why}" for name, why in trouble.items()),
+                f"Name an engine that can mount the data: {' or '.join(left)} (`engine`).",
+            )
+        return left
+
+    def _mounting(self, engine: str, asked: set[Ability]) -> Mapping[str, Backend]:
+        """Return the engines that a job may run on, and that can do what is asked of them."""
+        may = engines_for(self._backend, engine).items()
+        return {name: each for name, each in may if each.abilities >= asked}
 
     def _check_use(self, spec: JobSpec) -> None:
         if len(spec.data) > MOST_USED:

@@ -54,7 +54,7 @@ from allotment.service.environments.uv import BUILDER, Uv
 from allotment.service.environments.view import EnvironmentRow
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import image_wish
-from allotment.service.ports import Backend, Contained, Identity, LookingInside, Several
+from allotment.service.ports import Backend, Contained, Identity, LookingInside, engines_for
 from allotment.service.threads import Threads
 from allotment.service.workspace import Bringing, Kept, Workspace
 
@@ -161,8 +161,7 @@ class Environments:
 
     def _engines(self, spec: JobSpec) -> Sequence[Backend]:
         """Return the engines that can give a job its environment. Raises Rejected."""
-        backend = self._backend
-        all_ = backend.engines_for(spec.engine) if isinstance(backend, Several) else (backend,)
+        all_ = [*engines_for(self._backend, spec.engine).values()]
         asked = (Ability.ENVIRONMENTS, *([Ability.IMAGES] if spec.image else []))
         if found := [each for each in all_ if each.abilities.issuperset(asked)]:
             return found

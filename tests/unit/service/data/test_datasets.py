@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ import pytest
 from allotment.model import commands as c
 from allotment.model.data_use import DataUse
 from allotment.model.datasets import DataKind, Dataset
+from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
 from allotment.rights import disk
@@ -217,5 +218,55 @@ def test_what_would_be_mounted_is_said(stage: Stage) -> None:
         spec = msgspec.structs.replace(a_job().spec(), data=used)
         told = "data: vision/words@1 (1 file, 3 B) would be mounted at /data/w, read-only"
         assert uses.expected(spec) == (told,)
+
+    run(work)
+
+
+class Engine:
+    """An engine that mounts datasets, or says why it does not."""
+
+    abilities = frozenset({Ability.DATASETS})
+
+    def __init__(self, why: str = "") -> None:
+        self._why = why
+
+    async def why_no_mounts(self, _mounts: object) -> str:
+        return self._why
+
+
+class Engines:
+    """Several engines."""
+
+    def __init__(self, **engines: Engine) -> None:
+        self._engines = engines
+
+    def engines_for(self, engine: str) -> Mapping[str, Engine]:
+        found = self._engines.get(engine)
+        return {engine: found} if found is not None else self._engines
+
+
+async def engine_of(stage: Stage, backend: Engines, engine: str = "") -> str:
+    """Return the engine to which a job with a dataset is bound."""
+    uses = DataUses(stage.world.state, stage.datasets, cast("Any", backend), cast("Any", None))
+    used = (DataUse("vision", "words", 0, "/data/w"),)
+    spec = msgspec.structs.replace(a_job().spec(), data=used, image="i", engine=engine)
+    return (await uses.settled(spec, ALICE)).engine
+
+
+def test_a_job_runs_where_what_it_uses_can_be_mounted(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        pods = Engine("No pod can be shown the data.")
+        assert await engine_of(stage, Engines(here=Engine(), there=Engine())) == ""
+        two = Engines(here=Engine(), pods=pods)
+        assert await engine_of(stage, two) == "here"
+        assert await engine_of(stage, two, ANY_ENGINE) == "here"
+        assert await engine_of(stage, two, "here") == "here"
+        with pytest.raises(Rejected, match="No pod can be shown the data"):
+            await engine_of(stage, two, "pods")
+        with pytest.raises(Rejected, match="pods: No pod can be shown the data") as refused:
+            await engine_of(stage, Engines(here=Engine(), pods=pods, there=Engine()))
+        assert "here or there" in refused.value.hint
 
     run(work)
