@@ -7,7 +7,7 @@ guaranteed it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -220,12 +220,16 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 def settled(
-    kinds: Sequence[CellType], before: Sequence[Node], found: Sequence[Node]
+    kinds: Sequence[CellType],
+    before: Sequence[Node],
+    found: Sequence[Node],
+    moving: Set[str] = frozenset(),
 ) -> Settled:
     """Return nodes that were found, such that no cell in force falls apart by labels alone.
 
     The nodes of a cell stay in it, with the labels that they had, until labels make whole cells
-    of all of them. One that joins a cell which is full comes into force without these labels.
+    of all of them, and none of them is `moving`: labels that are changed one by one make other
+    cells for a moment. One that joins a full cell comes into force without these labels.
     """
     types = {kind.name: kind for kind in kinds}
     chains = {each.top: each for each in levels_in(types) if each.keys}
@@ -233,7 +237,8 @@ def settled(
         return Settled(tuple(found), {})
     there, old = {node.name: node for node in found}, {node.name: node for node in before}
     cells = [cell for cell in made_of(types, before).cells if cell.type in chains]
-    held, now, torn = list[Cell](), there, True
+    held = [cell for cell in cells if not moving.isdisjoint(cell.nodes)]
+    now, torn = _with(held, chains, old, there) if held else there, True
     while torn:
         made = made_of(types, tuple(now.values())).cells
         covered = {

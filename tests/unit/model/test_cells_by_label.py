@@ -150,6 +150,19 @@ def test_a_node_that_is_gone_leaves_its_place_in_the_cell_to_another() -> None:
     assert cells(settle(FULL[4:]).nodes).keys() == {"b"}
 
 
+def test_labels_that_are_changed_one_by_one_make_no_other_cells_meanwhile() -> None:
+    """Half of a rack is a whole cell of another type, before the other half follows."""
+    types = (NODE, CellType("four", "node", 4, label="rack"), RACK)
+    before = [a_node(n, "r1") for n in range(1, 5)]
+    half = [a_node(n, "r2" if n < 3 else "r1") for n in range(1, 5)]
+    found = settled(types, before, half, {"n1", "n2"})
+    assert found.nodes == tuple(before)
+    assert found.contradict.keys() == {"n1", "n2"}
+    all_ = [a_node(n, "r2") for n in range(1, 5)]
+    assert cells(settled(types, before, all_).nodes, *types) == {"r2": ("n1", "n2", "n3", "n4")}
+    assert cells(settled(types, before, half).nodes, *types).keys() == {"r1", "r2"}
+
+
 def test_a_label_that_is_gone_contradicts_nothing() -> None:
     found = settle(relabelled(4))
     assert cells(found.nodes) == cells(FULL)

@@ -127,7 +127,7 @@ class KubernetesBackend:
         with contextlib.suppress(TimeoutError, EngineAway):
             async with asyncio.timeout(FIRST_S):
                 await self._ask_version()
-        self._node_news.look()
+        self._node_news.look(monotonic())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_S):
                 await self._fence.beat()  # without, nothing that ends itself could be started
@@ -199,11 +199,11 @@ class KubernetesBackend:
         await self._news.wait()
         self._news.clear()
         began = monotonic()
-        self._node_news.look()
+        self._node_news.look(monotonic())
         await asyncio.sleep(REST * (monotonic() - began))
 
     async def _look(self) -> None:
-        if self._node_news.is_due:
+        if self._node_news.is_due(monotonic()):
             self._news.set()
         if self._contact.trouble:
             # Nothing else may be asked for minutes, and looks wait for it.

@@ -1,6 +1,7 @@
 """What is new of a cluster's nodes → reports, and the nodes that are found."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 import structlog
 
@@ -27,6 +28,8 @@ from allotment.service.ports import Report
 
 log = structlog.get_logger("allot.kubernetes")
 
+SETTLE_S = 10.0
+"""For so long the labels of a node must stay as they are before a cell in force changes."""
 MIXED = "its mode was changed, and tasks still have some of them in the old mode"
 At = tuple[NodeId, str]
 """Id and name of a node: the id of one that left is given again."""
@@ -47,6 +50,10 @@ class NodeNews:
         self._cluster, self._silent, self._is_visible = cluster, silent, is_visible
         self._nodes, self._sink, self._topology = nodes, sink, topology
         self._types: tuple[CellType, ...] = ()
+        self._labels: dict[str, tuple[object, float]] = {}
+        """The labels of each node, and since when it has them."""
+        self._moves_until = inf
+        """When the next node has had its labels for long enough."""
         self._contradict: Mapping[str, str] = {}
         """The nodes whose labels contradict the cells, and how."""
         self.too_old = ""
@@ -62,12 +69,11 @@ class NodeNews:
         """Whether other nodes or types of cells are in force than were told of."""
         return tuple(self._nodes()) != self._looked_at or self._topology().types != self._types
 
-    @property
-    def is_due(self) -> bool:
+    def is_due(self, now: float) -> bool:
         """Whether there is something to tell that no watch tells of."""
-        return self.is_anew or bool(self._cluster.short.late)
+        return self.is_anew or now >= self._moves_until or bool(self._cluster.short.late)
 
-    def look(self) -> None:
+    def look(self, now: float) -> None:
         """Report what is new of nodes: all of it where other nodes are in force than before."""
         cluster = self._cluster
         if not cluster.nodes_known or cluster.node_watch.refused:
@@ -80,12 +86,12 @@ class NodeNews:
         cluster.short.forget(late)
         news.nodes.update(late)
         is_anew, self._types = self.is_anew, self._topology().types
-        if news.nodes or is_anew:
+        if news.nodes or is_anew or now >= self._moves_until:
             there = list(cluster.nodes.values())
             found = joined(
                 nodes, there, cluster.inventory.on, self._is_visible, cluster.own_labels
             )
-            news.nodes |= self._settle(nodes, found)
+            news.nodes |= self._settle(nodes, found, self._moving(found, now))
         if is_anew:
             self._forget_all_but({(node.id, node.name) for node in nodes})
         self._looked_at = nodes
@@ -93,10 +99,23 @@ class NodeNews:
             if is_anew or node.name in news.nodes or node.name in news.use:
                 self._tell_of(node)
 
-    def _settle(self, nodes: Sequence[Node], found: tuple[Node, ...]) -> set[str]:
+    def _moving(self, found: Sequence[Node], now: float) -> set[str]:
+        """Return the nodes whose labels changed a moment ago, as those of others may next."""
+        before, self._labels = self._labels, {}
+        for node in found:
+            labels, since = before.get(node.name, (node.labels, -inf))
+            self._labels[node.name] = node.labels, since if labels == node.labels else now
+        ends = {name: since + SETTLE_S for name, (_, since) in self._labels.items()}
+        moving = {name for name, end in ends.items() if now < end}
+        self._moves_until = min((ends[name] for name in moving), default=inf)
+        return moving
+
+    def _settle(
+        self, nodes: Sequence[Node], found: tuple[Node, ...], moving: set[str]
+    ) -> set[str]:
         """Take the nodes that were found, but for labels that contradict the cells; return the
         nodes of which that is news."""
-        what = settled(self._types, [as_found(node) for node in nodes], found)
+        what = settled(self._types, [as_found(node) for node in nodes], found, moving)
         changed = {name for name, _ in what.contradict.items() ^ self._contradict.items()}
         self._contradict = what.contradict
         if what.nodes != self.found:
