@@ -121,6 +121,8 @@ def test_those_whom_a_reservation_is_for_use_it_and_others_wait(alone: OnSlurm) 
     assert int(limit.partition(":")[0]) < 60
     alone.allot("cancel", str(theirs))
     alone.wait_for(theirs, "cancelled")
+    # We know it from its own word, before Slurm, which keeps what is in use.
+    until(lambda: not alone.slurm_jobs(), "Slurm to know it, too")
     alone.allot("release", str(waits))
     alone.slurm.say("scontrol", "delete", "reservationname=night")
     alone.wait_for(waits, "succeeded")
