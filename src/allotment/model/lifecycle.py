@@ -30,9 +30,13 @@ class JobState(StrEnum):
     STOPPING = "stopping"
     """It was told to stop, and holds its place until the last task has ended."""
     SUCCEEDED = "succeeded"
+    """Its tasks succeeded, or as many of them as its roles ask for."""
     FAILED = "failed"
+    """Its last attempt failed, and it is not tried again."""
     CANCELLED = "cancelled"
+    """A person ended it, or its sweep, or its eviction, as it asked for."""
     TIMED_OUT = "timed_out"
+    """It waited or ran for longer than it may."""
 
     @property
     def finished(self) -> bool:
@@ -60,10 +64,15 @@ class AttemptState(StrEnum):
     """The state of one try at running a job."""
 
     STARTING = "starting"
+    """It has a place; not every task runs yet."""
     RUNNING = "running"
+    """Every task has started."""
     SUSPENDED = "suspended"
+    """Its tasks are frozen, and their devices are free for others."""
     STOPPING = "stopping"
+    """Its tasks were told to end; the last has not."""
     ENDED = "ended"
+    """Its last task has ended, and its place is free."""
 
 
 class TaskState(StrEnum):
@@ -74,10 +83,13 @@ class TaskState(StrEnum):
     READY = "ready"
     """It is isolated and ready to run; it waits for the rest of its gang."""
     RUNNING = "running"
+    """Its command runs, or was killed and does not die."""
     SUSPENDED = "suspended"
+    """Its command is frozen."""
     HOLDING = "holding"
     """Its command failed. Its folders, devices and limits are kept for `allot exec`."""
     ENDED = "ended"
+    """No process of it is left."""
 
 
 S = TypeVar("S", bound=StrEnum)
