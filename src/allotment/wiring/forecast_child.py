@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -18,16 +19,21 @@ from allotment.sim.forecast import RUNS, Ran, answer
 from allotment.wiring.policies import policies
 
 NICENESS = 10
+Asked = TypeVar("Asked")
 
 
 def main() -> None:
     """Answer the question on stdin; the answer goes to stdout."""
+    answered(Question, lambda question: answer(question, policies, patience, side_by_side))
+
+
+def answered(kind: type[Asked], answer_to: Callable[[Asked], object]) -> None:
+    """Answer a question of some kind on stdin; the answer goes to stdout."""
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
     gc.disable()  # what is made lives as long as we do, or goes by itself
-    question = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Question)
-    found = answer(question, policies, patience, side_by_side)
+    found = answer_to(msgspec.msgpack.decode(sys.stdin.buffer.read(), type=kind))
     sys.stdout.buffer.write(msgspec.msgpack.encode(found))
 
 

@@ -239,7 +239,6 @@ class NodeInfo(Object, frozen=True):
 
     architecture: str = ""
     boot_id: str = msgspec.field(default="", name="bootID")
-    kubelet_version: str = ""
 
 
 class HeldImage(Object, frozen=True):

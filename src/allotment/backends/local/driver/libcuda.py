@@ -18,8 +18,6 @@ CALLS: Final = (
     "cuCheckpointProcessRestore",
     "cuCheckpointProcessUnlock",
 )
-NOT_CUDA: Final = ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_INITIALIZED")
-"""How the driver says that a process does not use it, or is gone."""
 
 
 class DriverError(Exception):
