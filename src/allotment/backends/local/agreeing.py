@@ -18,7 +18,7 @@ AHEAD_NS: Final = 100_000_000
 """Ranks stop so far ahead of the step that was read: meanwhile they go on. Twice as far at each
 new try."""
 LEAST_AHEAD, MOST_AHEAD = 2, 1_000_000
-TRIES: Final = 4
+TRIES: Final = 6
 STANDING: Final = frozenset({"there", "freed", "keeps"})
 
 Said = Mapping[TaskKey, PauseSaid]
@@ -31,7 +31,8 @@ answer in so many seconds."""
 async def agree(keys: Sequence[TaskKey], said: Said, stand: Stand) -> bool:
     """Let all ranks stop after one step; False where they do not, or are not all known.
 
-    A rank that is past a step says so, and a later one is told to all.
+    A rank that is past a step says so, or, where it waits for the others, its supervisor does, and
+    a later one is told to all.
     """
     end = monotonic() + MOST_STAND_S
     for tries in range(TRIES):

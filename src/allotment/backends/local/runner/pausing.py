@@ -7,7 +7,9 @@ believed only as far as it harms nobody but its own job.
 
 import os
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner.timers import Timers
@@ -37,6 +39,8 @@ from allotment.pausing import (
 
 FILE: Final = ".allot-pause"
 _LOOK_S: Final = 0.003
+_PAST_S: Final = 0.1
+"""So long after a step a rank has answered, if it saw the order."""
 _LONGEST_S: Final = 120.0
 """So long is a task kept standing that is not frozen nor told to go on: who asked is gone."""
 _MOST_STEP: Final = 2**53
@@ -74,6 +78,10 @@ class Pauser:
         self._number = 0
         self._turn = 0
         """Which order is under way: an older one is not waited for."""
+        self._after = 0
+        """After which step all are to stop; 0 for the next, and for other orders."""
+        self._past_at = inf
+        """When a rank that is past that step counts as one that did not see the order."""
         self.fd = -1
         self.state = ""
         """How they stand: asked, there, late, freed, keeps; '' where they run."""
@@ -125,6 +133,7 @@ class Pauser:
 
     def _order(self, command: int, after: int, then: Callable[[], None]) -> None:
         self.state = "asked"
+        self._after, self._past_at = after, inf
         self._turn += 1
         self._write(command, after)
         turn = self._turn
@@ -148,13 +157,24 @@ class Pauser:
     def _answers(self) -> str:
         """Return what all ranks answer to the present order; asked while one has not."""
         lines = [line for line in self._lines() if line[WORLD] > 0]
-        if any(line[ANSWERED] != self._number for line in lines):
-            return "asked"
+        if asked := [line for line in lines if line[ANSWERED] != self._number]:
+            return _STATES[LATE] if self._is_past(asked) else "asked"
         answers = {line[ANSWER] for line in lines}
         for answer in (LATE, KEEPS, THERE, FREED):
             if answer in answers:
                 return _STATES[answer]
         return "asked"
+
+    def _is_past(self, asked: Sequence[tuple[int, ...]]) -> bool:
+        """Whether a rank did not see the order before its step.
+
+        It will not answer: its next step is a collective, where it waits for those that stand.
+        """
+        if not 0 < self._after <= max(line[STEP] for line in asked):
+            return False
+        now = time.monotonic()
+        self._past_at = min(self._past_at, now + _PAST_S)
+        return now >= self._past_at
 
     def _write(self, command: int, after: int) -> None:
         self._number += 1
