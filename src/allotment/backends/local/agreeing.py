@@ -31,8 +31,8 @@ answer in so many seconds."""
 async def agree(keys: Sequence[TaskKey], said: Said, stand: Stand) -> bool:
     """Let all ranks stop after one step; False where they do not, or are not all known.
 
-    A rank that is past a step says so, or, where it waits for the others, its supervisor does, and
-    a later one is told to all.
+    A rank that is past a step says so, or its supervisor, where it waits for the others; then a
+    later one is told to all.
     """
     end = monotonic() + MOST_STAND_S
     for tries in range(TRIES):
