@@ -65,9 +65,8 @@ def test_a_task_that_ended_waits_for_what_does_not_die(
     task = waiting.task
     status = task.reaches(lambda status: "lingering" in status, "word of what does not die")
     assert (status["phase"], status["exit_code"]) == ("running", 3)
-    if kind != "bwrap":
-        (pid,) = alive(waiting.marker)
-        assert status["lingering"] == f"process {pid} (cat, state D)"
+    (pid,) = alive(waiting.marker)
+    assert status["lingering"] == f"process {pid} (cat, state D)"
     task.control("kill")
     until(lambda: not unread(task), "its supervisor to read what it is told")
     assert task.status()["phase"] == "running"

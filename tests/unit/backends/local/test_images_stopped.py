@@ -40,6 +40,8 @@ def test_a_stop_right_after_the_launch_is_told_as_its_end(
             await asyncio.sleep(0)
 
     asyncio.run(story())
-    (told,) = reports
+    coming, told = reports
+    assert isinstance(coming, TaskReport)
+    assert coming.held_up == "its image is being fetched"
     assert isinstance(told, TaskReport)
     assert (told.key, told.seen, told.stopped_for) == (KEY, Seen.ENDED, StopCause.CANCELLED)
