@@ -52,8 +52,9 @@ Node = Annotated[
 def nodes(state: State = "", as_json: AsJson = False) -> None:
     """List the machines: what each has, and how much of it is free.
 
-    GPU, CPU and MEMORY are free/total. Suspect and bad devices are not free; NOTE names them
-    (see `allot health`), and present reservations (see `allot reservations`).
+    GPU, CPU, MEMORY and DISK are free/total. Suspect and bad devices are not free; NOTE names
+    them (see `allot health`), present reservations (see `allot reservations`), and jobs that
+    keep their places because killed processes do not die.
 
     Examples:
       allot nodes

@@ -18,6 +18,7 @@ from allotment.cli.doctor_mlflow import mlflow
 from allotment.cli.doctor_sharing import sharing
 from allotment.cli.doctor_slurm import slurm
 from allotment.cli.doctor_turns import turns
+from allotment.cli.words import count
 from allotment.client import ApiError, Client, Unreachable
 from allotment.model.errors import StoreError
 from allotment.model.quantity import DAY, GIB, MIB, show_bytes, show_millis
@@ -120,7 +121,7 @@ def service(folder: Path) -> list[Finding]:
         return [Finding("service", Level.BAD, error.message, error.hint)]
     text = (
         f"version {health.version}, pid {health.pid}, {health.backend} backend, "
-        f"{health.jobs} jobs, {health.events} events"
+        f"{count(health.jobs, 'job')}, {count(health.events, 'event')}"
     )
     found = [Finding("service", Level.OK, text)]
     if health.trouble:

@@ -83,11 +83,11 @@ def _percent(ppm: int) -> str:
 
 
 def verdict(found: FairnessReport) -> list[str]:
-    """Return in words whether every team gets its share, and which do not."""
+    """Return in words whether every tenant gets its share, and which do not."""
     starved = [each for each in found.tenants if each.served is Served.STARVED]
     short = [each for each in found.tenants if each.served is Served.UNDER]
     if not starved and not short:
-        return ["Every team gets its share: no job waits for what its team deserves."]
+        return ["Every tenant gets its share: no job waits for what its tenant deserves."]
     lines = [
         paint(each.tenant, "bold")
         + f" is starved: {count(each.starved_jobs, 'job')} within what it deserves, "
@@ -101,7 +101,7 @@ def verdict(found: FairnessReport) -> list[str]:
         more = _percent(most.used_ppm - most.deserved_ppm)
         lines.append(f"{most.tenant} has most beyond its fair share: {more} of the cluster.")
     if not starved:
-        lines.append("No team is starved: no waiting job is within what its team deserves.")
+        lines.append("No tenant is starved: no waiting job is within what its tenant deserves.")
     return [*lines, "To see why a job waits: `allot why JOB`."]
 
 

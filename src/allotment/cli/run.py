@@ -137,7 +137,8 @@ def run(  # noqa: PLR0913 - one argument an option
         typer.Option(
             "--mpi",
             metavar="HOW",
-            help="Its tasks are MPI ranks: pmix, pmi2; mpirun: it starts them. On Slurm.",
+            help="pmix or pmi2: its tasks are MPI ranks. mpirun: its first task starts them. "
+            "Only on Slurm.",
         ),
     ] = "",
     retry: Annotated[
@@ -157,7 +158,7 @@ def run(  # noqa: PLR0913 - one argument an option
         bool,
         typer.Option(
             "--hold-on-failure",
-            help="Keep a failed task, and its place, so that you can look inside.",
+            help="Keep a failed task, and its place, for an hour, so that you can look inside.",
         ),
     ] = False,
     detach: Detach = False,
@@ -177,7 +178,7 @@ def run(  # noqa: PLR0913 - one argument an option
     job.
 
     With --image it runs in an image, and sees nothing of this folder or your variables except
-    what --code, --data and --env bring along.
+    what --code, --data, --env and --secret bring along.
 
     The value of a --secret is never on a command line, because other users can see it there. It
     is read from your environment, a file (without the end of its last line) or standard

@@ -25,7 +25,8 @@ def cancel(choice: Choice, as_json: AsJson = False) -> None:
     """End jobs in any state.
 
     A waiting job ends at once. A running job gets its warning signal and grace time, so
-    that it can save its work; until its end it is `stopping`.
+    that it can save its work; until its end it is `stopping`. Cancelled again, a second or
+    more later, it is killed.
 
     Examples:
       allot cancel 12

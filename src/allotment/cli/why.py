@@ -29,6 +29,7 @@ FIELDS = (
 def why(choice: Choice, as_json: AsJson = False) -> None:
     """Show why a job waits: the main reason, its needs, what is free, which jobs hold it.
 
+    Of a job that starts: what is brought for it. Of one that ends: what does not die.
     Then show its past, also of a running or finished job: its states, and the reasons for
     which it waited, with their times. A reason that held for seconds in a long wait is left
     out. For several jobs: show how many wait for each reason.

@@ -92,7 +92,7 @@ def test_when_all_is_well_it_says_so(service: Service, state: Path) -> None:
     even = told(a_tenants("a", Served.EVEN, 2, 2, 2, 2, 0, 0))
     service.routes["GET /v1/fairness"] = Answer(msgspec.json.encode(even))
     ran = allot("fairness", "--state", state)
-    assert ran.out.splitlines()[-1].startswith("Every team gets its share")
+    assert ran.out.splitlines()[-1].startswith("Every tenant gets its share")
     assert json.loads(allot("fairness", "--state", state, "--json").out)["tenants"][0][
         "served"
     ] == ("even")
@@ -231,7 +231,7 @@ def test_a_real_service(cluster: RealCluster) -> None:
     assert numbers["numbers"]["device_h"] <= found["total"]["gpu_h"]
     ran = allot("fairness", *words)
     assert ran.code == 0, ran.err
-    assert "Every team gets its share" in ran.out
+    assert "Every tenant gets its share" in ran.out
     (budget,) = found["budgets"]
     assert (budget["tenant"], budget["state"]) == ("nlp", "spent")
     assert budget["used_gpu_h"] > 3 * 0.2 / 3600

@@ -135,8 +135,8 @@ def test_who_has_nothing_of_its_quarter_is_not_called_served() -> None:
         "a has 0% of the 25% it deserves: the rest is too little for its waiting "
         "jobs, the smallest of which asks for 4 GPU"
     )
-    assert "Every team gets its share" not in " ".join(words)
-    assert words[-2].startswith("No team is starved")
+    assert "Every tenant gets its share" not in " ".join(words)
+    assert words[-2].startswith("No tenant is starved")
 
 
 def test_what_may_not_be_evicted_deserves_the_guarantee_at_most(config: Config) -> None:
