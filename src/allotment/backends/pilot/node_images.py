@@ -275,6 +275,10 @@ def _exact(row: ImageRow) -> str:
 def _check(told: im.ImagesTold) -> None:
     """Raise what a node refused."""
     if told.code:
-        known = told.code in {code.value for code in Code}
-        code = Code(told.code) if known else Code.UNAVAILABLE
-        raise Rejected(code, told.message[:MOST_WORDS], told.hint[:MOST_WORDS])
+        raise refused_by_node(told.code, told.message, told.hint)
+
+
+def refused_by_node(code: str, message: str, hint: str) -> Rejected:
+    """Return a refusal of a node, in as many words as we take."""
+    known = Code(code) if code in {each.value for each in Code} else Code.UNAVAILABLE
+    return Rejected(known, message[:MOST_WORDS], hint[:MOST_WORDS])

@@ -15,6 +15,7 @@ from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.bringing import Bringing
 from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.node_images import refused_by_node
 from allotment.backends.pilot.sending import Sending
 from allotment.backends.together import gather_all
 from allotment.model.errors import BackendError, Code, Rejected
@@ -257,9 +258,7 @@ class NodeDisks:
                 refusal = part
         if refusal.code == Code.NOT_FOUND.value:
             return None
-        known = refusal.code in {code.value for code in Code}
-        code = Code(refusal.code) if known else Code.UNAVAILABLE
-        raise Rejected(code, refusal.message[:MOST_WORDS], refusal.hint[:MOST_WORDS])
+        raise refused_by_node(refusal.code, refusal.message, refusal.hint)
 
     async def piece(self, node: str, op: fm.ReadFile) -> fm.Part:
         """Return a piece of a file. Raises Rejected."""
