@@ -216,7 +216,7 @@ class Cluster:
             self.pending.look_again()
         if self.rescheduler is not None:
             self.rescheduler.order.leave(gang)
-        self._stand(gang, standing)
+        gang.standing, gang.rank = standing, None
         if self.rescheduler is not None:
             self.rescheduler.order.enter(gang)
 
@@ -324,9 +324,7 @@ class Cluster:
     def standing_of(self, job: JobId) -> Standing | None:
         """Return how a job stands that waits or is placed; None if it is neither."""
         gang = self.gangs.get(job)
-        if gang is None and job in self.pending:
-            return self.pending[job]
-        return gang.standing if gang is not None else None
+        return self.pending.get(job) if gang is None else gang.standing
 
     def shape_of(self, job: JobId) -> Shape:
         """Return the shape of a job that waits or is placed."""

@@ -55,9 +55,10 @@ def refusal(cluster: Cluster, decision: Decision, now: Instant) -> str:
 
 
 def _place(cluster: Cluster, placement: Placement) -> str:
-    if placement.job not in cluster.pending:
+    waiting, slots = cluster.pending.get(placement.job), placement.slots
+    if waiting is None:
         return "the job is not waiting"
-    shape, slots = cluster.pending[placement.job].shape, placement.slots
+    shape = waiting.shape
     if wrong := _wrong_form(cluster, shape, slots):
         return wrong
     shape = fixed(shape, len(slots))

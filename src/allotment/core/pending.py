@@ -61,6 +61,11 @@ class Pending:
     def __getitem__(self, job: JobId) -> Standing:
         return self._jobs[job][0]
 
+    def get(self, job: JobId) -> Standing | None:
+        """Return how a job stands in its queue; None if it does not wait."""
+        found = self._jobs.get(job)
+        return None if found is None else found[0]
+
     def add(self, job: Standing, now: Instant) -> None:
         """Add a waiting job. O(log n) comparisons."""
         rank = self._ordering.rank(job, now)

@@ -20,7 +20,7 @@ from allotment.model.dependencies import alternatives
 from allotment.model.diagnosis import Diagnosis, Owner, RetryClass
 from allotment.model.ids import TaskIndex
 from allotment.model.lifecycle import TaskState
-from allotment.model.quantity import Instant, Millis
+from allotment.model.quantity import NO_TIME, Instant, Millis
 from allotment.model.reasons import StopCause
 from allotment.model.spec import EndKind, GiveWay
 
@@ -121,6 +121,11 @@ def asks_again(job: JobRecord, attempt: AttemptRecord) -> bool:
     return script is not None and script.code in codes
 
 
+def succeeded(job: JobRecord, now: Instant) -> tuple[e.AnyEvent, e.AnyEvent]:
+    """End the attempt of a job that came to its end, and the job with it."""
+    return _ended(job, SUCCEEDED, now), e.JobSucceeded(job.id)
+
+
 def conclude(
     state: State, job: JobRecord, now: Instant, end: GangEnd | None = None
 ) -> Iterator[e.AnyEvent]:
@@ -132,8 +137,7 @@ def conclude(
     stop = attempt.stop
     cause = stop.cause if stop else None
     if cause is None and end is not None and end.ok:
-        yield _ended(job, SUCCEEDED, now)
-        yield e.JobSucceeded(job.id)
+        yield from succeeded(job, now)
     elif cause in LET_GO and (failed := held_failure(attempt)) is not None:
         yield _ended(job, e.Outcome.FAILED, now, failed, end)
         yield from finish(state, job, e.JobFailed(job.id, failed))
@@ -155,8 +159,7 @@ def conclude(
     elif cause is StopCause.ROLES_SUCCEEDED or (
         cause is None and end is None and judge(job, attempt) is Verdict.SUCCEEDED
     ):
-        yield _ended(job, SUCCEEDED, now)
-        yield e.JobSucceeded(job.id)
+        yield from succeeded(job, now)
     elif end is not None:
         yield from _failed(state, job, end.diagnosis or UNEXPLAINED, now, end)
     else:
@@ -222,13 +225,13 @@ def _ended(
     end: GangEnd | None = None,
 ) -> e.AttemptEnded:
     attempt = job.attempts[-1]
-    lost = 0
+    lost = NO_TIME
     if end is not None and end.lost_ms is not None:
         # No job loses more than was done: one that never got to run, nothing.
-        lost = min(end.lost_ms, attempt.ran_until(now))
+        lost = Millis(min(end.lost_ms, attempt.ran_until(now)))
     elif outcome is not SUCCEEDED and attempt.started_at:
-        lost = max(0, min(attempt.ran_until(now), now - attempt.saved_at))
-    return e.AttemptEnded(job.id, attempt.no, outcome, diagnosis, Millis(lost))
+        lost = Millis(max(0, min(attempt.ran_until(now), now - attempt.saved_at)))
+    return e.AttemptEnded(job.id, attempt.no, outcome, diagnosis, lost)
 
 
 def finish(state: State, job: JobRecord, event: e.AnyEvent) -> Iterator[e.AnyEvent]:

@@ -12,6 +12,7 @@ from allotment.engine.completion import (
     first_failure,
     judge,
     scale_down,
+    succeeded,
 )
 from allotment.engine.exit_codes import BY_STOP
 from allotment.engine.records import AttemptRecord, JobRecord, TaskRecord
@@ -75,6 +76,8 @@ def gang_heard(state: State, report: GangReport, now: Instant) -> Iterable[e.Any
     if seen is not ENDED:
         return ()
     assert report.exit is not None, "an ended gang has an exit"
+    if report.exit.ok and attempt.stop is None:
+        return succeeded(job, now)  # So most of them end.
     end = GangEnd(report.exit.ok, report.diagnosis, report.lost_ms)
     return conclude(state, job, now, end)
 

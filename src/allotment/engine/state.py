@@ -828,7 +828,8 @@ class State:
 
 def switch_of(attempt: AttemptRecord) -> Millis:
     """Return how long it took from being placed to running; 0 while it did not."""
-    return Millis(max(0, attempt.started_at - attempt.placed_at))
+    took = attempt.started_at - attempt.placed_at
+    return Millis(took) if took > 0 else NO_TIME
 
 
 def _asked_by(there: Reservations) -> tuple[object, ...]:

@@ -15,7 +15,15 @@ from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.ledger import Slot
 from allotment.model.lifecycle import AttemptState
-from allotment.model.quantity import HOUR, SECOND, Instant, Millis, show_milli, show_millis
+from allotment.model.quantity import (
+    HOUR,
+    NO_TIME,
+    SECOND,
+    Instant,
+    Millis,
+    show_milli,
+    show_millis,
+)
 from allotment.model.reports import GangReport, NodeReport, PaceReport, Seen, TaskReport
 from allotment.sim.agenda import (
     END,
@@ -245,7 +253,7 @@ class Machines:
         if wait:
             self.agenda.add(now + wait, GONE, job, attempt)
         else:
-            self._leave(job, work, STOPPED, now, work.unsaved_ms)
+            self._leave(job, work, STOPPED, now, Millis(work.unsaved_ms))
 
     # ── what happens ────────────────────────────────────────────────────────────────────
 
@@ -271,7 +279,7 @@ class Machines:
             if work.since >= 0 and work.ends_at(now) == now:
                 self._finish(job, work, now)
         elif phase is GONE and work.stopped_at is not None:
-            lost = work.unsaved_ms + work.in_vain(now)
+            lost = Millis(work.unsaved_ms + work.in_vain(now))
             self._leave(job, work, STOPPED, now, lost)
         elif phase is SHED and work.stopped_at is None:
             self._shed(job, work, now)
@@ -285,7 +293,7 @@ class Machines:
         if phase is TOLD:
             self._tell(job, work, now)
         elif phase is FAILURE:
-            lost = work.stop(now, self._settings.checkpoint_ms)
+            lost = Millis(work.stop(now, self._settings.checkpoint_ms))
             self._leave(job, work, FAILED, now, lost, OWN_FAULT)
 
     def _finish(self, job: JobId, work: Work, now: Instant) -> None:
@@ -298,7 +306,7 @@ class Machines:
         work: Work,
         how: Exit,
         now: Instant,
-        lost_ms: int = 0,
+        lost_ms: Millis = NO_TIME,
         diagnosis: Diagnosis | None = None,
     ) -> None:
         """Report that a gang is gone, and let its neighbours go on faster."""
@@ -307,7 +315,7 @@ class Machines:
         nodes, work.nodes = work.nodes, ()
         for node in nodes:
             self._busy[node].discard(job)
-        report = GangReport(job, attempt, ENDED, how, diagnosis, Millis(lost_ms))
+        report = GangReport(job, attempt, ENDED, how, diagnosis, lost_ms)
         self._engine.report(report, now)
         if self._paced:
             self._repace(nodes, now)
@@ -382,7 +390,8 @@ class Machines:
         for job in sorted(self._busy[node]):
             work = self.works[job]
             lost = work.stop(now, self._settings.checkpoint_ms)
-            self._leave(job, work, LOST, now, lost + work.in_vain(now), NODE_FAULT)
+            lost = Millis(lost + work.in_vain(now))
+            self._leave(job, work, LOST, now, lost, NODE_FAULT)
         self._engine.report(NodeReport(node, alive=False, reason="failure"), now)
 
     def come_back(self, node: NodeId, now: Instant) -> None:
