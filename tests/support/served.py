@@ -58,6 +58,15 @@ class Served(ABC):
         except OSError:
             return False
 
+    def hang(self) -> None:
+        """Have it answer nothing until it is to `go_on`."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
     def stop(self) -> None:
         """Kill it."""
         if self._process is not None:

@@ -65,11 +65,23 @@ def attempt_lines(
         lines.append(f"  {beside_words(attempt.packing)}")
     lines += [f"  {line}" for line in suspension_lines(attempt)]
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
+    lines += [f"  {line}" for line in preparing_lines(attempt)]
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
     if found is not None and found != told:
         lines += diagnosis_lines(found, job)
     return lines
+
+
+MOST_PREPARING = 8
+
+
+def preparing_lines(attempt: AttemptView) -> list[str]:
+    """Return what nodes do with its tasks before they begin, as far as that is known."""
+    told = list(dict.fromkeys(task.preparing for task in attempt.tasks if task.preparing))
+    more = len(told) - MOST_PREPARING
+    rest = [f"… and {more} more; --json lists them all"] if more > 0 else []
+    return [*(f"starting: {harmless(words)}" for words in told[:MOST_PREPARING]), *rest]
 
 
 def suspension_lines(attempt: AttemptView) -> list[str]:

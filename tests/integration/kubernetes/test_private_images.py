@@ -60,11 +60,16 @@ def let_pull(cluster: OnKubernetes, secrets: list[dict[str, str]]) -> None:
     cluster.kubernetes.kubectl(*words)
 
 
+def told_of(cluster: OnKubernetes, verb: str, job: int) -> str:
+    return " ".join(cluster.allot(verb, str(job)).stdout.split())
+
+
 def told(cluster: OnKubernetes, job: dict[str, object]) -> str:
     """Run a job that fails; return what is shown of it, in one line."""
     number = cluster.submit(job)
     cluster.wait_for(number, "failed")
-    return " ".join(cluster.allot("show", str(number)).stdout.split())
+    assert f"Job {number} (test) is not waiting: it failed" in told_of(cluster, "why", number)
+    return told_of(cluster, "show", number)
 
 
 def test_a_private_image_runs_with_the_login_of_its_namespace_and_else_says_why(
@@ -98,11 +103,31 @@ def test_a_job_starts_once_its_registry_is_back(
     private.push("model", [busybox(), WEIGHTS], "away")
     private.stop()
     job = cluster.submit(shell("cat /weights", image=f"{private.host}/model:away"))
-    until(lambda: "connection refused" in str(cluster.pods_of(job)), "the pull to fail")
+    until(lambda: "connection refused" in told_of(cluster, "show", job), "the pull to fail")
+    said = told_of(cluster, "why", job)
+    assert "could not pull its image, and tries again:" in said
+    assert "connection refused" in said
     assert cluster.state_of(job) == "starting"
     private.start()
     cluster.wait_for(job, "succeeded")
     assert len(cluster.job(job)["attempts"]) == 1
+
+
+def test_a_job_says_that_its_node_pulls_its_image(
+    cluster: OnKubernetes, private: Registry
+) -> None:
+    log_in(cluster, private, PASSWORD)
+    image = f"{private.host}/model:1"
+    private.hang()
+    try:
+        job = cluster.submit(shell("cat /weights", image=image))
+        words = f"pulls its image {image}"
+        until(lambda: words in told_of(cluster, "show", job), "it to be told")
+        assert words in told_of(cluster, "why", job)
+    finally:
+        private.go_on()
+    cluster.wait_for(job, "succeeded")
+    assert words not in told_of(cluster, "show", job)
 
 
 @at_night
@@ -115,4 +140,5 @@ def test_a_registry_that_stays_away_is_a_fault_of_the_platform(
         lambda: len(cluster.job(job)["attempts"]) == 2, "another attempt", PATIENCE_S + IMAGE_S
     )
     shown = cluster.allot("show", str(job)).stdout
-    assert "Its image could not be pulled in time. [image_pull]" in shown
+    assert "The registry of its image did not answer its node. [image_pull]" in shown
+    assert "connection refused" in shown

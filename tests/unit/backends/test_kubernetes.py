@@ -27,6 +27,7 @@ from allotment.backends.kubernetes.guest_end import end_of
 from allotment.backends.kubernetes.kubeconfig import access_of
 from allotment.backends.kubernetes.objects import KubeNode, Pod, milli, read, whole
 from allotment.backends.kubernetes.parts import FROM_HOST, Sight, abilities_by
+from allotment.backends.kubernetes.preparing import doing
 from allotment.backends.kubernetes.request import (
     MOST_OPEN,
     MOST_SHARED,
@@ -41,7 +42,13 @@ from allotment.backends.kubernetes.request import (
     variables_of,
 )
 from allotment.backends.kubernetes.rights import NAMED, RIGHTS
-from allotment.backends.kubernetes.status import Told, hindrance, report
+from allotment.backends.kubernetes.status import (
+    Told,
+    hindrance,
+    is_pull_refused,
+    pull_error,
+    report,
+)
 from allotment.backends.kubernetes.usage import Use, use_of
 from allotment.cli.doctor_kubernetes import rights_findings, unseen_findings, version_finding
 from allotment.model.diagnosis import Exit, Owner, RetryClass
@@ -596,6 +603,38 @@ def test_a_pod_that_has_not_begun_is_no_news() -> None:
 def test_images_that_cannot_be_had(pod: Pod, waited_s: float, retry: RetryClass | None) -> None:
     _, diagnosis = hindrance(pod, waited_s)
     assert (diagnosis.retry if diagnosis else None) is retry
+
+
+def test_a_registry_that_is_away_is_told_as_such_though_its_node_pauses() -> None:
+    refused = "dial tcp 10.0.0.1:443: connect: connection refused"
+    said = f"rpc error: code = Unknown desc = failed to pull image: {refused}"
+    why = pull_error(waiting("ErrImagePull", said))
+    assert why == f"failed to pull image: {refused}"
+    pod = waiting("ImagePullBackOff", 'Back-off pulling image "r/a:1"')
+    assert is_pull_refused(pod)
+    assert not pull_error(pod)
+    text, found = hindrance(pod, 500, why)
+    assert text == why
+    assert found is not None
+    assert found.cause == "The registry of its image did not answer its node."
+    assert (found.code, found.evidence) == ("image_pull", why)
+    _, found = hindrance(pod, 0, "manifest unknown")
+    assert found is not None
+    assert found.code == "image_missing"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ([("Pulling", 'Pulling image "r/a:1"')], "pulls its image r/a:1"),
+        ([("Pulling", 'Pulling image "r/a:1"'), ("Pulled", "Successfully pulled")], ""),
+        ([("FailedMount", "no claim"), ("Odd", "x")], "cannot mount its folders yet: no claim"),
+        ([("FailedCreatePodSandBox", "no network")], "cannot prepare it yet: no network"),
+        ([], ""),
+    ],
+)
+def test_what_a_node_does_before_a_task_begins(said: list[tuple[str, str]], words: str) -> None:
+    assert doing([Said(reason=reason, message=message) for reason, message in said]) == words
 
 
 @pytest.mark.parametrize(

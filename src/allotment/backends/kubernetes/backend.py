@@ -282,6 +282,9 @@ class KubernetesBackend:
         self._looking.is_adopted = True
         return found
 
+    def preparing(self, key: TaskKey) -> str:
+        return self._looking.preparing.words(key)
+
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
         record = self._tasks.record(key)
         if record is None or not record.is_bound:

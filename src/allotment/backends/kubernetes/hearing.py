@@ -16,7 +16,7 @@ from allotment.backends.kubernetes.fence import Fence
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.runner import failure_in
-from allotment.backends.kubernetes.status import Told, is_over, may_run, report
+from allotment.backends.kubernetes.status import Told, is_over, may_run, pull_error, report
 from allotment.backends.kubernetes.tasks import Tasks
 from allotment.model.diagnosis import Exit
 from allotment.model.errors import BackendError
@@ -60,6 +60,8 @@ class Hearing:
         if record is None or key in self._tasks.ending:
             return
         self._tasks.heard[key] = pod
+        if why := pull_error(pod):
+            self._tasks.pull_refused[key] = why
         told = self._read(key, record, pod)
         if told is None:
             return

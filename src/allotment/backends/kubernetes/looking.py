@@ -10,6 +10,7 @@ from allotment.backends.kubernetes.ends import Ends, delete
 from allotment.backends.kubernetes.fence import Fence
 from allotment.backends.kubernetes.hearing import Hearing
 from allotment.backends.kubernetes.objects import Pod
+from allotment.backends.kubernetes.preparing import Preparing
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import deletion_of
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
@@ -43,6 +44,7 @@ class Looking:
         self._prefix, self._client, self._contact = site.prefix, site.client, site.contact
         self._cluster, self._tasks, self._hearing = site.cluster, tasks, hearing
         self._ends, self._silent, self._fence = ends, silent, fence
+        self.preparing = Preparing(site.client, tasks)
         self._strays: dict[str, float] = {}
         self.is_adopted = False
         """Whether all tasks are known: a pod without one is then a stray."""
@@ -56,6 +58,7 @@ class Looking:
                 await self._look_at(key, record)
             except BackendError as error:  # of one task, and no others have to wait for it
                 log.warning("a task is looked at again later", task=str(key), why=str(error))
+        await self.preparing.look()
         await self._ends.delete_left()
         if self.is_adopted:
             await self._end_strays()
@@ -97,7 +100,8 @@ class Looking:
 
     async def _weigh(self, key: TaskKey, record: Launched, pod: Pod, waited_s: float) -> None:
         """End a task that will not begin."""
-        why, diagnosis = hindrance(pod, waited_s)
+        refused = self._tasks.pull_refused.get(key, "")
+        why, diagnosis = hindrance(pod, waited_s, refused)
         if not why:
             return
         await delete(self._client, record, 1)

@@ -42,7 +42,13 @@ RIGHTS = (
     Right("create", "pods/binding", False, "putting tasks on their nodes"),
     Right("get", "pods/log", False, "reading what tasks write"),
     Right("create", "secrets", False, "giving tasks their environment"),
-    Right("list", "events", False, "who deleted a pod is not told", is_needed=False),
+    Right(
+        "list",
+        "events",
+        False,
+        "who deleted a pod, and what its node prepares, is not told",
+        is_needed=False,
+    ),
     Right(
         "create", "configmaps", False, "tasks that end with the service: `fence_after`", False
     ),

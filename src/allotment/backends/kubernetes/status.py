@@ -69,6 +69,13 @@ IMAGE_PULL = Diagnosis(
 )
 
 
+AWAY = "The registry of its image did not answer its node."
+NO_ANSWER = (
+    "connection refused", "connection reset", "no such host", "no route to host",
+    "network is unreachable", "timeout", "deadline exceeded", "server misbehaving",
+)  # fmt: skip
+"""What a node says of a registry that it does not reach."""
+
 NOT_GUARDED = Exit(signal=SIGTERM, pids_limit_hit=True)
 TOO_MANY = Diagnosis(
     "pids_limit",
@@ -210,8 +217,29 @@ def may_run(pod: Pod) -> bool:
     )
 
 
-def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
-    """Return why a pod that waits for so long is not waited for any longer; '' to go on."""
+def waits_for(pod: Pod) -> str:
+    """Return in Kubernetes' words what a container that does not run yet waits for."""
+    waiting = _state(pod).waiting
+    return f"{waiting.reason}: {waiting.message}".strip(": ") if waiting is not None else ""
+
+
+def is_pull_refused(pod: Pod) -> bool:
+    """Whether a node could not pull a pod's image, and tries it again."""
+    waiting = _state(pod).waiting
+    return waiting is not None and waiting.reason in IMAGE
+
+
+def pull_error(pod: Pod) -> str:
+    """Return why a node could not pull a pod's image; '' where it could, or does not say."""
+    waiting = _state(pod).waiting
+    if waiting is None or waiting.reason != "ErrImagePull":
+        return ""
+    return waiting.message.partition(" desc = ")[2] or waiting.message
+
+
+def hindrance(pod: Pod, waited_s: float, refused: str = "") -> tuple[str, Diagnosis | None]:
+    """Return why a pod that waits for so long is not waited for any longer; '' to go on.
+    `refused` is what its node said before of why it could not pull the image."""
     waiting = _state(pod).waiting
     if waiting is None:
         return (
@@ -222,9 +250,11 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
     if waited_s >= PREPARED_S and not _has_surroundings(pod):
         what = "prepare its devices" if pod.spec.resource_claims else "mount its folders"
         return f"its node did not {what} in {waited_s / 60:.0f} min", None
-    text = f"{waiting.reason}: {waiting.message}".strip(": ")
+    text = waits_for(pod)
     if waiting.reason in IMAGE:
-        if found := _image_trouble(waiting, waited_s):
+        why = refused if waiting.reason == "ImagePullBackOff" else ""
+        if found := _image_trouble(waiting, why, waited_s):
+            text = why or text
             return text, msgspec.structs.replace(found, evidence=text[:500])
     elif waiting.reason in NOT_MADE and waited_s >= MADE_S:
         return f"its container cannot be made: {text}", None
@@ -233,15 +263,18 @@ def hindrance(pod: Pod, waited_s: float) -> tuple[str, Diagnosis | None]:
     return "", None
 
 
-def _image_trouble(waiting: Waiting, waited_s: float) -> Diagnosis | None:
+def _image_trouble(waiting: Waiting, refused: str, waited_s: float) -> Diagnosis | None:
     """Return why an image is not waited for any longer; None to go on."""
-    said = waiting.message.lower()
+    said = (refused or waiting.message).lower()
     is_final = waiting.reason in ("InvalidImageName", "ErrImageNeverPull")
     if is_final or any(word in said for word in NO_IMAGE):
         return IMAGE_MISSING
     if any(word in said for word in REFUSED_LOGIN):
         return IMAGE_DENIED
-    return IMAGE_PULL if waited_s >= IMAGE_S else None
+    if waited_s < IMAGE_S:
+        return None
+    is_away = any(word in said for word in NO_ANSWER)
+    return msgspec.structs.replace(IMAGE_PULL, cause=AWAY) if is_away else IMAGE_PULL
 
 
 def _has_surroundings(pod: Pod) -> bool:

@@ -29,6 +29,9 @@ class Tasks:
         """How the pod of a task was when it was heard of last."""
         self.waits: dict[TaskKey, float] = {}
         """Since when a bound task has not begun."""
+        self.pull_refused: dict[TaskKey, str] = {}
+        """What a node said last of why it could not pull the image of a task that waits: while
+        it pauses, it may not say it."""
         self.overdue: dict[TaskKey, float] = {}
         """When a task that got another signal than TERM is to be ended."""
         self.fenced: dict[TaskKey, Pod | None] = {}
@@ -105,6 +108,6 @@ class Tasks:
             self.keys.pop(record.uid, None)
         for known in (
             self.told, self.heard, self.waits, self.overdue, self.fenced, self.gone_at,
-            self.ending, self.asked_at,
+            self.ending, self.asked_at, self.pull_refused,
         ):  # fmt: skip
             known.pop(key, None)
