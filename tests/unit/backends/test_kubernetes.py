@@ -48,6 +48,7 @@ from allotment.backends.kubernetes.status import (
     is_pull_refused,
     pull_error,
     report,
+    runs_on,
 )
 from allotment.backends.kubernetes.usage import Use, use_of
 from allotment.cli.doctor_kubernetes import rights_findings, unseen_findings, version_finding
@@ -529,6 +530,14 @@ def test_what_a_node_was_short_of_is_told(said: str, short: str) -> None:
     assert found.diagnosis.cause == f"Its node was short of {short}, and evicted it."
     assert found.diagnosis.retry is RetryClass.PLATFORM
     assert found.diagnosis.evidence in said
+
+
+def test_a_kubelet_before_1_22_calls_a_pod_failed_while_it_runs_on() -> None:
+    early = a_pod(phase="Failed", reason="Evicted", message="low on resource: memory")
+    assert runs_on(early)
+    late = ended(137)
+    assert not runs_on(replace(late, status=replace(late.status, reason="Evicted")))
+    assert not runs_on(ended(3))
 
 
 @pytest.mark.parametrize(
