@@ -86,7 +86,7 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     if setup.type is EngineType.SLURM and not setup.rest:
         found.append(await _mpi())
     if setup.type is EngineType.SLURM:
-        found.append(images_finding(setup))
+        found += [images_finding(setup), folders_finding()]
     return [*found, await _from_inside(folder, setup)]
 
 
@@ -130,6 +130,19 @@ def images_finding(setup: EngineSetup) -> Finding:
     return Finding(
         "images", Level.NOTE, "jobs with an image are refused: Apptainer is not here",
         "Install Apptainer here and on all nodes, or name it: `apptainer` under `engines`.",
+    )  # fmt: skip
+
+
+def folders_finding() -> Finding:
+    """Return what shows registered folders to jobs."""
+    from allotment.backends.slurm.backend import bubblewrap  # noqa: PLC0415 - only here
+
+    if program := bubblewrap():
+        return Finding("folders", Level.OK, f"registered folders are shown by {program}")
+    return Finding(
+        "folders", Level.NOTE,
+        "jobs with registered folders are refused: bubblewrap is not here",
+        "Install bubblewrap here and on all nodes (`apt install bubblewrap`).",
     )  # fmt: skip
 
 
@@ -321,17 +334,19 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
     if runner is None:
         return Finding("nodes see", Level.NOTE, "not checked: the service never ran here")
     from allotment.backends.slurm.apptainer import program_of  # noqa: PLC0415
+    from allotment.backends.slurm.backend import bubblewrap  # noqa: PLC0415
 
-    program = program_of(setup)
+    program, shows = program_of(setup), bubblewrap()
     look = (
         f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; '
-        '[ -z "$1" ] || [ -x "$1" ] || echo apptainer; echo looked'
+        '[ -z "$1" ] || [ -x "$1" ] || echo apptainer; '
+        '[ -z "$2" ] || [ -x "$2" ] || echo bubblewrap; echo looked'
     )
     try:
         said = await client.run(
             "srun", f"--partition={setup.partition}", "--nodes=1", "--ntasks=1", "--mem=16M",
             f"--immediate={PROBE_S}", "--time=1", "--mpi=none", "--export=NIL", "--chdir=/",
-            "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner), program,
+            "--job-name=allot-doctor", "/bin/sh", "-c", look, str(runner), program, shows,
         )  # fmt: skip
     except BackendError as error:
         return Finding("nodes see", Level.NOTE, f"not checked: {error}")
@@ -349,5 +364,10 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
         return Finding(
             "nodes see", Level.BAD, f"a node has no {program}: jobs with an image fail there",
             "Install Apptainer on all nodes, or set `apptainer: none` under `engines`.",
+        )  # fmt: skip
+    if "bubblewrap" in said:
+        return Finding(
+            "nodes see", Level.BAD, f"a node has no {shows}: jobs with a folder fail there",
+            "Install bubblewrap on all nodes.",
         )  # fmt: skip
     return Finding("nodes see", Level.OK, f"the state folder, and {PYTHON}")
