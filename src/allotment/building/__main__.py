@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -117,12 +118,27 @@ def _clear(layers: Path, buildah: Buildah, most: int) -> None:
     """Clear away what a build that was killed left, and layers where there is little room."""
     working = layers / "overlay-containers/containers.json"
     if working.exists() and working.read_bytes() not in (b"", b"[]", b"null"):
+        _own_all(working)
         buildah.ask("rm", "--all")
     if shelf.measure(layers, most // 2) > most // 2:
         _tell(
             f"{MARK}: the layers that are kept take more than {show_bytes(most // 2)}: removed"
         )
         buildah.ask("rmi", "--all", "--force")
+
+
+def _own_all(working: Path) -> None:
+    """Have buildah know containers as its own that it had only begun, or half removed.
+
+    It goes by a file that it writes last, and passes over others.
+    """
+    with contextlib.suppress(ValueError):
+        for each in json.loads(working.read_bytes()):
+            mark = working.parent / each["id"] / "userdata/buildah.json"
+            if not mark.exists():
+                mark.parent.mkdir(parents=True, exist_ok=True)
+                about = {"type": "buildah 0.0.1", "container-id": each["id"]}
+                mark.write_text(json.dumps(about))
 
 
 def _build(asked: argparse.Namespace, file: Path, steps: int, buildah: Buildah) -> None:

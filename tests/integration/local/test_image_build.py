@@ -3,12 +3,14 @@
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 
 from tests.support.cluster import until
 from tests.support.exchange import owned
+from tests.support.night import AT_NIGHT, at_night
 from tests.support.registry import (
     BUSYBOX,
     MARKS,
@@ -31,6 +34,8 @@ from tests.support.registry import (
 
 pytestmark = [*MARKS, pytest.mark.needs_tool("buildah")]
 TRIES = int(os.environ.get("ALLOT_TRIES", "2"))
+NIGHTLY_KILLS = 25
+SEED = int(os.environ.get("ALLOT_SEED", random.randrange(1 << 32)))
 MOMENTS = ("step-0", "COMMIT", "STEP 2/", "step-2", "STEP 1/", "STEP 4/", "STEP 3/")
 """When a build is killed: as soon as it has printed this."""
 SHELL = "sh cat ls echo id sleep true mkdir rm touch stat chown dd grep seq wc chroot"
@@ -208,6 +213,21 @@ def test_a_build_that_is_killed_leaves_nothing_and_nothing_of_it_is_used(
     is_whole(builds, folder)
 
 
+def test_a_container_that_was_only_begun_goes_with_the_next_build(builds: Builds) -> None:
+    """A kill may come before buildah has noted that it is its own: it then passes over it."""
+    folder = _three_steps(builds, "begun")
+    assert builds.build("ann", folder, "killed:1").returncode == 0
+    layers, run = builds.layers("ann"), builds.service.home("ann") / "run"
+    words = ["unshare", "--user", "--map-root-user", "--mount", "--", "buildah"]
+    words += ["--root", str(layers), "--runroot", str(run), "--storage-driver", "overlay"]
+    env = {"_CONTAINERS_USERNS_CONFIGURED": "done"}
+    made = builds.service.ran([*words, "from", "scratch"], user="ann", env=env)
+    assert made.returncode == 0, made.stderr
+    (mark,) = (layers / "overlay-containers").glob("*/userdata/buildah.json")
+    mark.unlink()
+    is_whole(builds, folder)
+
+
 def is_whole(builds: Builds, folder: Path) -> None:
     """Build again; fail where something half-made was used, or is left."""
     done = builds.build("ann", folder, "killed:1")
@@ -219,6 +239,41 @@ def is_whole(builds: Builds, folder: Path) -> None:
     folders = {path.name for path in (builds.layers("ann") / "overlay").glob("?" * 64)}
     assert folders == {each["id"] for each in known}
     assert str(builds.layers("ann")) not in Path("/proc/self/mountinfo").read_text()
+
+
+@at_night
+@pytest.mark.may_skip(AT_NIGHT)
+@pytest.mark.slow
+def test_builds_that_are_killed_at_any_moment_leave_nothing(builds: Builds) -> None:
+    print("seed", SEED)
+    rng = random.Random(SEED)
+    began = time.monotonic()
+    is_whole(builds, _three_steps(builds, "first"))
+    whole_s = time.monotonic() - began
+    for number in range(NIGHTLY_KILLS):
+        folder = _three_steps(builds, str(number))
+        job = builds.detached("ann", folder, "killed:1", "--no-push")
+        time.sleep(rng.random() * whole_s)  # Any moment is what is meant.
+        match rng.choice(("all", "one", "cancel", "service")):
+            case "all":
+                _kill_all_of("ann")
+            case "one":
+                if there := _processes_of("ann"):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(rng.choice(there).name), signal.SIGKILL)
+            case "cancel":
+                builds.service.ask("POST", f"/v1/jobs/{job}:cancel")
+            case _:
+                builds.service.kill()
+                builds.service.up()
+        builds.service.wait_for(job, "cancelled", "failed", "succeeded")
+        until(lambda: not _processes_of("ann"), f"all to end after kill {number}")
+        is_whole(builds, folder)
+
+
+def _three_steps(builds: Builds, word: str) -> Path:
+    steps = (f"RUN echo {word}-{n} && seq 20000 > /{n} && chown 0:0 /{n}\n" for n in range(3))
+    return builds.folder("ann", "".join(steps))
 
 
 def _kill_all_of(user: str) -> None:
