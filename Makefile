@@ -7,7 +7,8 @@ ARGS ?=
 RACES := tests/integration/local/test_hostile_user.py tests/integration/local/test_leftovers.py \
 	tests/integration/local/test_image_build.py tests/integration/local/test_hostile_paths.py \
 	tests/integration/local/test_datasets.py
-NIGHT := tests/integration/kubernetes/test_nodes.py tests/integration/kubernetes/test_private_images.py
+NIGHT := tests/integration/kubernetes/test_nodes.py tests/integration/kubernetes/test_private_images.py \
+	tests/integration/local/test_hostile_sizes.py tests/integration/service/test_last_byte.py
 LONG := -o timeout=0 -o faulthandler_timeout=0
 export PYTHON
 
@@ -40,13 +41,13 @@ nightly: setup ## At length: histories, races, kills of the service, frameworks,
 	@ALLOT_FAULTS=200 ALLOT_TEST_KUBERNETES=1.36 $(BIN)/python -m pytest $(LONG) tests/e2e/test_chaos_devices.py
 	@ALLOT_VECTORS=_ $(BIN)/python -m pytest $(LONG) tests/integration/kubernetes/test_hived_vectors.py
 	@ALLOT_PILOTS=1 $(BIN)/python -m pytest tests/e2e/test_demo_slurm.py
-	@ALLOT_NIGHT=1 $(BIN)/python -m pytest tests/e2e/test_demo_kubernetes.py $(NIGHT)
+	@ALLOT_NIGHT=1 $(BIN)/python -m pytest $(LONG) tests/e2e/test_demo_kubernetes.py $(NIGHT)
 	@scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k slurm
 	@PILOTS=1 scripts/newer-slurm $(BIN)/python -m pytest tests/contract/backends -k "pilot or gpus"
 	@scripts/mlflow && $(BIN)/python -m pytest tests/integration/mlflow
 	@ALLOT_FRAMEWORKS=1 $(BIN)/python -m pytest -s $(LONG) tests/integration/service/test_framework_versions.py
 	@scripts/loops && $(BIN)/python -m pytest tests/integration/test_loops.py
-	@ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
+	@ALLOT_NIGHT=1 ALLOT_TRIES=200 $(BIN)/python -m pytest $(RACES)
 	@$(BIN)/python -m tests.mutants --count 100
 
 gpu: setup ## Test what needs a GPU, on this machine's (as root, with PyTorch)
