@@ -3,6 +3,8 @@
 1 GiB of random bytes in eight files, read from memory. `allot data put` as a whole sends,
 digests and keeps them, and has them on the disk when it returns. `cp -r` leaves them in memory;
 so there is `cp -r` with `sync -f` besides. All on one file system, in turns, the best of each.
+A GiB takes 0.13 s of a processor to be read, 0.6 s to be digested, once, and 0.25 s to be
+written. Two files are taken at a time, and the rest is the disk's. `cp` alone takes 0.4 s.
 """
 
 import os
