@@ -108,3 +108,25 @@ def test_a_node_that_says_it_is_in_a_whole_rack_joins_without_work(racks: InRack
     assert {node["state"] for node in racks.get("/v1/nodes") if node["name"] != "n3"} == {
         "ready"
     }  # fmt: skip
+
+
+def test_a_rack_that_is_relabelled_node_by_node_stays_one(racks: InRacks) -> None:
+    """Each half of it is a whole cell of a second type."""
+    first, second = racks.kubernetes.nodes
+    single = "    gpu-single: {of: gpu-node, count: 1, label: rack}"
+    text = racks.config.read_text().replace(LINES[1], f"{LINES[1]}\n{single}")
+    racks.config.write_text(text)
+    applied = racks.allot("config", "apply", str(racks.config))
+    assert applied.returncode == 0, applied.stderr
+    seen: set[tuple[str, ...]] = set()
+
+    def are(*names: str) -> bool:
+        roots = tuple(sorted(cell["name"] for cell in racks.get("/v1/cells")["roots"]))
+        seen.add(roots)
+        return roots == names
+
+    racks.label(second, "r2")
+    until(lambda: racks.node(second)["state"] == "drained", "the label to be heard of")
+    racks.label(first, "r2")
+    until(lambda: are("r2"), "the rack to have another name")
+    assert seen <= {("r1",), ("r2",)}
