@@ -1,27 +1,31 @@
-"""Services forked from a process that has imported what every start of one imports.
+"""Services, and commands of users, forked from a process that has imported what they import.
 
 To import it takes most of the processor time of a start, and tests start hundreds. What is
-forked is a process of its own in all else: in a session of its own, in `/`, with the words,
-the files and the environment that `allot up` gives it. Tests in tests/e2e start theirs for
-real.
+forked is a process of its own in all else: in a session of its own, with the words, the files,
+the folder, the environment and the rights that it would have. Services of tests in tests/e2e
+are started for real.
 """
 
+import ctypes
 import gc
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryFile
 from threading import Lock
 
 from allotment.backends.local.runner import libc
 from allotment.cli import daemon, main
 from allotment.service.isolated import plain_with
+from tests.support.patience import PATIENCE_S
 
 IMPORTED = (
     "api.app", "api.listening", "api.logbook", "api.server", "api.tidying",
@@ -30,9 +34,11 @@ IMPORTED = (
     "wire.job", "wiring.forecast", "wiring.policies", "wiring.service", "wiring.slurm",
 )  # fmt: skip
 USERS_IN = "ALLOT_TEST_USERS"
-"""A variable that names a file: a service finds it in place of /etc/passwd."""
+"""A variable that names a file: what is forked finds it in place of /etc/passwd."""
 MOST_BYTES = 1 << 20
 LOOK_S = 0.01
+DUMPABLE = 4
+"""prctl's number for whether a process's own files in /proc are its user's."""
 FOR_REAL = daemon.begin
 
 
@@ -40,16 +46,41 @@ def begin(words: Sequence[str], log: int, tell: int) -> "subprocess.Popen[bytes]
     """Start a process as `daemon.begin` does, by a fork."""
     if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/e2e/"):
         return FOR_REAL(words, log, tell)
-    return Forked(words, log, tell)
+    return Forked(words, (log, log, tell), plain_with(os.environ), last=tell)
+
+
+def run(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    user: int,
+    cwd: Path | None = None,
+    timeout: float = PATIENCE_S,
+    input: str = "",
+) -> "subprocess.CompletedProcess[str]":
+    """Run `allot` with these words to its end, as a user."""
+    with TemporaryFile() as out, TemporaryFile() as err, TemporaryFile() as typed:
+        typed.write(input.encode())
+        typed.seek(0)
+        files, there = (out.fileno(), err.fileno(), typed.fileno()), str(cwd or Path.cwd())
+        process = Forked(words, files, env, last=0, cwd=there, user=user)
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            raise
+        told = [file.seek(0) or file.read().decode() for file in (out, err)]
+    return subprocess.CompletedProcess(words, code, *told)
 
 
 class Forked(subprocess.Popen[bytes]):
     """A process whose parent is another one, which is asked how it ended."""
 
-    def __init__(self, words: Sequence[str], log: int, tell: int) -> None:
-        wanted = {"words": words, "env": plain_with(os.environ), "tell": tell}
+    def __init__(
+        self, words: Sequence[str], files: Sequence[int], env: Mapping[str, str], **more: object
+    ) -> None:
         self.args, self.returncode = words, None
-        self.pid = parent().ask(wanted, log, tell) or 0
+        wanted = {"words": words, "env": dict(env), **more}
+        self.pid = parent().ask(wanted, *files) or 0
 
     def poll(self) -> int | None:
         if self.returncode is None:
@@ -113,7 +144,7 @@ def serve(number: int) -> None:
     gc.freeze()
     with socket.socket(fileno=number) as door:
         while True:
-            data, files, _, _ = socket.recv_fds(door, MOST_BYTES, 2)
+            data, files, _, _ = socket.recv_fds(door, MOST_BYTES, 3)
             if not data:
                 return
             wanted = json.loads(data)
@@ -125,23 +156,40 @@ def serve(number: int) -> None:
             for file in files:
                 os.close(file)
             door.send(json.dumps(answer).encode())
-    _become(*files, **wanted)
+    _become(files, **wanted)
 
 
-def _become(log: int, told: int, *, words: list[str], env: dict[str, str], tell: int) -> None:
-    """Be what `allot` with these words would be, and run it."""
+def _become(
+    files: list[int],
+    words: list[str],
+    env: dict[str, str],
+    cwd: str = "/",
+    user: int = 0,
+    *,
+    last: int,
+) -> None:
+    """Be what `allot` with these words would be, and run it.
+
+    Two files are its outputs, and the last one has the number `last`.
+    """
     os.setsid()
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    kept = os.dup2(told, max(log, told, tell) + 1)
+    kept = max(*files, last, 2) + 1
+    for file, number in zip(files, (1, 2, kept), strict=True):
+        os.dup2(file, number)
     os.closerange(3, kept)
     os.closerange(kept + 1, 1 << 16)
-    os.dup2(kept, tell)
+    os.dup2(kept, last)
     os.close(kept)
     if users := env.pop(USERS_IN, ""):
         libc.unshare(libc.CLONE_NEWNS)
         libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
         libc.mount(users, "/etc/passwd", "", libc.MS_BIND)
+    os.chdir(cwd)
+    if user:
+        os.setgroups(())
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+        ctypes.CDLL(None).prctl(DUMPABLE, 1, 0, 0, 0)  # as what is executed is
     os.environ.clear()
     os.environ.update(env)
     time.tzset()

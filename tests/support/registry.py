@@ -21,7 +21,8 @@ import pytest
 from allotment.backends.local.images.manifest import architecture
 from tests.integration.api.live import Answer
 from tests.integration.api.test_guard import as_user
-from tests.support.cluster import ALLOT, IN_PROCESS, RealCluster
+from tests.support import forked
+from tests.support.cluster import IN_PROCESS, RealCluster
 from tests.support.exchange import owned, written
 from tests.support.forked import USERS_IN
 from tests.support.patience import PATIENCE_S
@@ -251,15 +252,21 @@ class WithUsers(RealCluster):
     """What the shell does on that host before the command line runs."""
 
     def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        """Run the command line where these users are known, as one of them where `uid` is."""
+        """Run the command line where these users are known, as one of them where `user` is."""
         if words[0] in IN_PROCESS and not kwargs and not self.before:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv(USERS_IN, str(self.make_homes()))
                 return super().allot(*words)
-        return self.ran([*ALLOT, *words], **kwargs)
+        if self.before:
+            return self.ran([*ALLOT, *words], **kwargs)
+        user = kwargs.pop("user", "")
+        home = {"HOME": str(self.home(user))} if user else {}
+        users = {"ALLOT_STATE": str(self.state), USERS_IN: str(self.make_homes())}
+        env = {**os.environ, **users, **home, **kwargs.pop("env", {})}
+        return forked.run(words, env, USERS[user] if user else 0, **kwargs)
 
     def ran(self, argv: Sequence[str], **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        """Run a program where these users are known."""
+        """Run a program where these users are known, as one of them where `user` is."""
         passwd = self.make_homes()
         script = f'mount --bind "$0" /etc/passwd && {self.before or "true"} && exec "$@"'
         within = ["unshare", "-m", "--propagation", "slave", "sh", "-c", script, str(passwd)]
