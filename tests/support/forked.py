@@ -68,8 +68,11 @@ def run(
         except subprocess.TimeoutExpired:
             os.kill(process.pid, signal.SIGKILL)
             raise
-        told = [file.seek(0) or file.read().decode() for file in (out, err)]
-    return subprocess.CompletedProcess(words, code, *told)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(
+            words, code, out.read().decode(), err.read().decode()
+        )
 
 
 class Forked(subprocess.Popen[bytes]):
