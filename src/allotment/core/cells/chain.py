@@ -149,7 +149,7 @@ class Chain:
     def nodes_of(self, cell: Cell) -> range:
         """Number the nodes in a cell, or the one that a smaller cell lies in."""
         level, number = cell
-        if level <= self.node_level:
+        if level < self.node_level:
             node = number * self.size[level] // self.width
             return range(node, node + 1)
         per = self.per[level]

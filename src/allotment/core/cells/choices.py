@@ -26,7 +26,8 @@ P = TypeVar("P")
 Suits = Callable[[Cell], bool]
 
 
-def _any(_: Cell) -> bool:
+def any_cell(_: Cell) -> bool:
+    """Say that a cell suits, whichever it is."""
     return True
 
 
@@ -35,7 +36,7 @@ def fresh_cells(
     level: int,
     region: Cell | None,
     bound: Sequence[Cell] = (),
-    suits: Suits = _any,
+    suits: Suits = any_cell,
 ) -> Iterator[Cell]:
     """Return free cells of a level, in the order in which they had best be bound.
 
@@ -71,8 +72,11 @@ def _healthy(space: Space, level: int, region: Cell | None, suits: Suits) -> Ite
             for number in space.free_at(up, *_range(chain, up, region), quiet=quiet):
                 if up > level and min(left[level + 1 : up + 1]) < 1:
                     break
+                if up == level and suits is any_cell:
+                    yield (up, number)
+                    continue
                 parts: Iterable[Cell] = _parts(space, (up, number), level, region)
-                if suits is not _any:
+                if suits is not any_cell:
                     parts = [part for part in parts if suits(part)]
                     if not parts:
                         continue

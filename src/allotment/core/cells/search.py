@@ -16,6 +16,7 @@ from allotment.core.cells.book import Cells, Found
 from allotment.core.cells.chain import NOWHERE, Avoid, Cell, Chain, bits
 from allotment.core.cells.choices import (
     GangSearch,
+    any_cell,
     fresh_cells,
     group_cells,
     roomy,
@@ -298,9 +299,8 @@ class Attempt(GangSearch[_Place]):
             left = holding.unbound[level] - sum(1 for cell in self.bound if cell[0] == level)
             if left <= 0 or chain.size[level] < leaves + claim:
                 continue
-            around = (self.space, level, self.region, self.bound)
-            suits = partial(self._has_room, leaves + claim)
-            for cell in fresh_cells(*around, suits) if self.avoid else fresh_cells(*around):
+            suits = partial(self._has_room, leaves + claim) if self.avoid else any_cell
+            for cell in fresh_cells(self.space, level, self.region, self.bound, suits):
                 if left == 0 or len(found) == count:
                     break
                 if self._overlaps(cell):
