@@ -89,6 +89,7 @@ def test_a_device_that_its_node_calls_unhealthy_is_given_to_nobody(
             plugin.say(unhealthy=1)
             used = lambda: (cluster.node(first).get("others") or {}).get("devices")  # noqa: E731
             until(lambda: used() == [["gpu", 1]], "the device to be counted out")
+            assert "1 of them not offered there now" in cluster.allot("nodes").stdout
             fits = cluster.submit(shell("true", count=2, resources={"gpu": 3}))
             cluster.wait_for(fits, "succeeded")
             waits = cluster.submit(shell("true", count=2, resources={"gpu": 4}))

@@ -458,8 +458,12 @@ def test_devices_that_are_not_offered_any_more_are_not_to_be_had() -> None:
     (node,) = nodes_of([a_node()])
     found = a_node()
     status = replace(found.status, allocatable={"nvidia.com/gpu": "3"})
-    ((_, count),) = others_of(node, replace(found, status=status), Use()).devices
-    assert count == 1
+    others = others_of(node, replace(found, status=status), Use(devices=1))
+    ((_, count),) = others.devices
+    assert count == 2
+    assert others.words() == (
+        "2 GPU used by others on Kubernetes, 1 of them not offered there now"
+    )
 
 
 # ── ends ────────────────────────────────────────────────────────────────────────────────

@@ -321,17 +321,21 @@ def others_of(
     `picked` are those of others, None on nodes where they are not told."""
     _, there = device_of(found)
     known: tuple[int, ...] = ()
+    where = WHERE
     if has_names(node):
         known = taken(node, named, is_held)
         count = min(use.devices, there, len(node.devices) - len(known))
     elif picked is not None:
         known, count = told_to_others(node, use.devices, picked), 0
     else:
-        count = min(use.devices + max(0, len(node.devices) - there), len(node.devices))
+        missing = max(0, len(node.devices) - there)
+        count = min(use.devices + missing, len(node.devices))
+        if missing:
+            where = f"{WHERE}, {missing} of them not offered there now"
     kind = node.devices[0].type if node.devices else ""
     counted = ((kind, count),) if count else ()
     others = Others(counted, use.cpu_milli, use.memory, indexes=known)
-    return msgspec.structs.replace(others, where=WHERE) if others != NOBODY else NOBODY
+    return msgspec.structs.replace(others, where=where) if others != NOBODY else NOBODY
 
 
 def all_used(node: Node, others: Others) -> Others:
