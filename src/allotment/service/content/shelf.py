@@ -169,16 +169,19 @@ class Shelf:
             self.add(blocks(len(data)))
         return []
 
-    def note_list(self, digest: str, data: bytes) -> None:
-        """Keep a list of what is elsewhere; durable on return. Raises OSError."""
+    def note_list(self, digest: str, data: bytes, *, again: bool = False) -> None:
+        """Keep a list of what is elsewhere; durable on return. Raises OSError.
+
+        One that is there already stays, but where it is told `again`.
+        """
         with self.turn:
             path = self.list_file(digest)
-            if path.exists():
+            if path.exists() and not again:
                 os.utime(path)
                 return
             self._lists.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.fresh.write(path, data)
-            self.add(blocks(len(data)))
+            self.count_anew()
 
     def _of_other_size(self, manifest: Manifest) -> list[str]:
         """Return a file that is not as large as the list says: the list lies."""

@@ -104,16 +104,16 @@ class ObjectCache:
     def note(self, dataset: str, seen: Seen, room: Room) -> None:
         """Keep what a store has. What is kept already needs no room.
 
-        Raises Full and OSError.
+        What was put again may have other ETags than before. Raises Full and OSError.
         """
-        shelf = self._store.seen(dataset)
-        if is_there(shelf.list_file(seen.digest)):
+        shelf, again = self._store.seen(dataset), bool(seen.listing.folder)
+        if is_there(shelf.list_file(seen.digest)) and not again:
             return
         data = msgspec.json.encode(seen.listing)
         if not room.reserve(blocks(len(data))):
             raise Full
         try:
-            shelf.note_list(seen.digest, data)
+            shelf.note_list(seen.digest, data, again=again)
         finally:
             room.release(blocks(len(data)))
 

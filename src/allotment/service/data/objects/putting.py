@@ -20,7 +20,7 @@ from allotment.engine.state import State
 from allotment.model.datasets import Dataset, DataVersion
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
-from allotment.service.content.manifest import FileEntry, Manifest, digest_of
+from allotment.service.content.manifest import FileEntry, Manifest, digest_of, needs
 from allotment.service.content.shelf import Shelf
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.cache import Seen
@@ -79,17 +79,9 @@ class StorePuts:
         try:
             # What else is there is a version of its own, older than this one.
             await self._objects.present(dataset, actor)
-            put = await self._threads.run(
-                actor.user,
-                partial(
-                    self._put,
-                    dataset,
-                    data,
-                    manifest,
-                    await self._objects.writer(dataset, is_wanted),
-                ),
-                PUTTING_S,
-            )
+            bucket = await self._objects.writer(dataset, is_wanted)
+            work = partial(self._put, dataset, data, manifest, bucket)
+            put = await self._threads.run(actor.user, work, PUTTING_S)
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
         except BackendError as error:
@@ -106,11 +98,15 @@ class StorePuts:
         if now is None or now.id != dataset.id:
             raise no_such_data(dataset.full)
         version = await self._objects.noted(now, Seen(put, digest), actor, put=True)
-        for file in manifest.files:
-            if file.kind != "l":
-                self._shelf(dataset.id).discard(file.of, lambda _: False)
-        self._shelf(dataset.id).count_anew()
+        await self._threads.run(actor.user, partial(self._clear, dataset, manifest), PUTTING_S)
         return version
+
+    def _clear(self, dataset: Dataset, manifest: Manifest) -> None:
+        """Remove what came for a version that the store has now."""
+        shelf = self._shelf(dataset.id)
+        for digest in needs(manifest.files):
+            shelf.discard(digest, lambda _: False)
+        shelf.count_anew()
 
     def _put(
         self, dataset: Dataset, data: bytes, manifest: Manifest, bucket: Bucket
