@@ -120,6 +120,8 @@ def create(  # noqa: PLR0913, PLR0917 - options are the interface
             else "nothing yet"
         )
         talk(f"{full} is {s3}, which has {has}; a job sees the objects of its submission")
+        if not public:
+            talk(f"add a version: allot data put {found.name} DIR")
     elif folder:
         talk(f"{full} is {folder}; all of tenant {found.tenant} may read it")
     else:
