@@ -6,5 +6,11 @@ from allotment.sim.more_nodes import more_nodes
 from allotment.wiring.forecast_child import answered, patience
 from allotment.wiring.policies import policies
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Answer the question on stdin; the answer goes to stdout."""
     answered(MoreQuestion, lambda q: more_nodes(q, policies(), patience(q.patience_ms)))
+
+
+if __name__ == "__main__":
+    main()
