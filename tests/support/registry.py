@@ -22,7 +22,7 @@ from allotment.backends.local.images.manifest import architecture
 from tests.integration.api.live import Answer
 from tests.integration.api.test_guard import as_user
 from tests.support import forked
-from tests.support.cluster import IN_PROCESS, RealCluster
+from tests.support.cluster import ALLOT, IN_PROCESS, RealCluster
 from tests.support.exchange import owned, written
 from tests.support.forked import USERS_IN
 from tests.support.patience import PATIENCE_S
