@@ -631,6 +631,14 @@ def test_a_registry_that_is_away_is_told_as_such_though_its_node_pauses() -> Non
     assert found is not None
     assert found.cause == "The registry of its image did not answer its node."
     assert (found.code, found.evidence) == ("image_pull", why)
+    denied = "pull access denied, repository does not exist or may require authorization: "
+    for said, code in (
+        (f"{denied}authorization failed: no basic auth credentials", "image_denied"),
+        (f"{denied}server message: insufficient_scope: authorization failed", "image_missing"),
+    ):
+        _, found = hindrance(pod, 0, said)
+        assert found is not None
+        assert found.code == code
     _, found = hindrance(pod, 0, "manifest unknown")
     assert found is not None
     assert found.code == "image_missing"

@@ -26,6 +26,8 @@ START_CODE = 127
 
 REFUSED_LOGIN = ("unauthorized", "forbidden", "authorization failed", "authentication required")
 """What a registry says to a node that has no login for it, or a wrong one."""
+NO_LOGIN = "no basic auth credentials"
+"""What containerd 1.7 says of a login that it lacks, behind words on an image that is missing."""
 NO_IMAGE = (
     "not found",
     "does not exist",
@@ -267,6 +269,8 @@ def _image_trouble(waiting: Waiting, refused: str, waited_s: float) -> Diagnosis
     """Return why an image is not waited for any longer; None to go on."""
     said = (refused or waiting.message).lower()
     is_final = waiting.reason in ("InvalidImageName", "ErrImageNeverPull")
+    if NO_LOGIN in said:
+        return IMAGE_DENIED
     if is_final or any(word in said for word in NO_IMAGE):
         return IMAGE_MISSING
     if any(word in said for word in REFUSED_LOGIN):
