@@ -27,7 +27,7 @@ START_CODE = 127
 REFUSED_LOGIN = ("unauthorized", "forbidden", "authorization failed", "authentication required")
 """What a registry says to a node that has no login for it, or a wrong one."""
 NO_LOGIN = "no basic auth credentials"
-"""What containerd 1.7 says of a login that it lacks, behind words on an image that is missing."""
+"""What containerd 1.7 says of a login that it lacks, behind "pull access denied"."""
 NO_IMAGE = (
     "not found",
     "does not exist",
