@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 import msgspec
 
-from allotment.metrics.fold import devices_of
+from allotment.metrics.devices import wanted_by
 from allotment.model import events as e
 from allotment.model.ids import JobId
 from allotment.model.quantity import DEVICE
@@ -59,7 +59,7 @@ class Lines:
         if (line := self._lines.get(event.spec.tenant)) is None:
             return
         self._pass(line, at)
-        self._jobs[event.job] = (event.spec.tenant, devices_of(event.spec) // DEVICE)
+        self._jobs[event.job] = (event.spec.tenant, wanted_by(event.spec.roles).milli // DEVICE)
         self._queue(line, event.job)
 
     def placed(self, job: JobId, at: int) -> None:
