@@ -1,9 +1,11 @@
 """Nodes whose labels change: when the cells that they are in may follow."""
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 from allotment.backends.kubernetes.node_news import SETTLE_S, NodeNews
+from allotment.backends.kubernetes.short_nodes import ShortNodes
 from allotment.model.cluster import Node
 from allotment.model.ids import NodeId
 from allotment.model.quantity import GIB
@@ -18,7 +20,8 @@ class Seen:
 
     def __init__(self) -> None:
         none = cast("Any", None)
-        self.news = NodeNews(none, none, tuple, none, none)
+        cluster = cast("Any", SimpleNamespace(short=ShortNodes()))
+        self.news = NodeNews(cluster, none, tuple, none, none)
 
     def moving(self, found: Sequence[Node], now: float) -> set[str]:
         return self.news._moving(found, now)  # pyright: ignore[reportPrivateUsage]
