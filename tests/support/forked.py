@@ -6,6 +6,7 @@ the folder, the environment and the rights that it would have. Services of tests
 are started for real.
 """
 
+import atexit
 import ctypes
 import gc
 import json
@@ -122,11 +123,16 @@ class Parent:
             socket.send_fds(self._door, [json.dumps(wanted).encode()], files)
             return json.loads(self._door.recv(MOST_BYTES))
 
+    def end(self) -> None:
+        self._door.close()
+
 
 @cache
 def parent() -> Parent:
     """Return the process that forks, one for all that this process starts."""
-    return Parent()
+    made = Parent()
+    atexit.register(made.end)
+    return made
 
 
 # ── in that process ─────────────────────────────────────────────────────────────────────
