@@ -119,7 +119,10 @@ def test_a_service_killed_in_the_middle_of_a_build_builds_it_anew(
     job = submitted(service, "ann", VERSION, "framework==2.0")
     new = service.state / "environments/new"
     until(lambda: any(new.glob("*/env")), "a build to begin")
-    assert builders_of(service) == {BUILDER}, "neither root nor a user builds it"
+    # Between two programs of a build there is none; the second waits for the index.
+    until(
+        lambda: builders_of(service) == {BUILDER}, "it to be built by neither root nor a user"
+    )
     service.kill()
     index.go.set()
     service.up()
