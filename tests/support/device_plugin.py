@@ -31,7 +31,7 @@ class Plugin:
         """The devices that the kubelet gave to containers."""
 
     def say(self, unhealthy: int) -> None:
-        """Tell the kubelet how many devices are not healthy now."""
+        """Have the kubelet know how many devices are not healthy now."""
         with self._news:
             self._unhealthy = unhealthy
             self._news.notify_all()
@@ -83,7 +83,7 @@ class Plugin:
                 self._news.wait()
 
     def _allocate(self, asked: bytes) -> bytes:
-        """Give containers what the kubelet chose for each."""
+        """Return for each container what the kubelet chose."""
         said = b""
         for _, container in fields(asked):
             self.given += [name.decode() for _, name in fields(container)]

@@ -46,7 +46,7 @@ MOST_NODES = 4
 
 
 def _closed_words(state: State) -> Iterator[str]:
-    """Say of some nodes that take no work why that is."""
+    """Return why some nodes take no work, in words."""
     closed = (
         f"{node.name}: {state.nodes[node.id][1]}"
         for node in state.config.nodes

@@ -27,7 +27,7 @@ Suits = Callable[[Cell], bool]
 
 
 def any_cell(_: Cell) -> bool:
-    """Say that a cell suits, whichever it is."""
+    """Whether a cell suits: each does."""
     return True
 
 

@@ -350,7 +350,7 @@ class Supervisor:
             self._timers.after(_LINGER_S, self._tell_lingering)
 
     def _tell_lingering(self) -> None:
-        """Tell what does not die, while there is such, and kill what has entered since."""
+        """Note what does not die, while there is such, and kill what has entered since."""
         self._lingers = self._is_left()
         if not self._lingers:
             return
