@@ -21,6 +21,7 @@ from tests.integration.local.harness import (
     SYSTEM_PYTHON,
     Runner,
     Task,
+    alive,
     groups_of,
     until,
 )
@@ -100,6 +101,40 @@ def test_no_process_of_ours_is_ever_its_users(
     assert len(supervisors) >= tries // 2
     assert found["stopped"], "the attacker was too slow to try anything"
     check_safe(found, supervisors)
+    assert groups_of(runner.state) == []
+
+
+TRACE = """\
+import ctypes, signal, sys
+libc = ctypes.CDLL(None)
+print(sum(libc.ptrace(0x4206, int(pid), None, None) == 0 for pid in sys.argv[1:]), flush=True)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
+def test_who_traces_what_is_killed_keeps_no_task(runner: Runner, kind: str) -> None:
+    """The kernel keeps the dead for who traces them, and the first of a PID namespace for the
+    dead."""
+    marker = f"allot-test-{os.getpid()}-{os.urandom(4).hex()}"
+    sleep = f"exec -a {marker} sleep 1000"
+    task = runner.launch(
+        ["bash", "-c", f"({sleep}) & {sleep}"], uid=USER, gid=USER, namespaces=kind
+    )
+    until(lambda: len(alive(marker)) == 2, "both processes")
+    pids = map(str, alive(marker))
+    with subprocess.Popen(
+        [SYSTEM_PYTHON, "-I", "-S", "-c", TRACE, *pids],
+        user=USER, group=USER, extra_groups=[], stdout=subprocess.PIPE, text=True,
+    ) as tracer:  # fmt: skip
+        try:
+            assert tracer.stdout is not None
+            assert tracer.stdout.readline() == "2\n"
+            task.control("kill")
+            task.ended()
+            assert tracer.poll() is None
+        finally:
+            tracer.kill()
     assert groups_of(runner.state) == []
 
 

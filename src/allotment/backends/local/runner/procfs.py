@@ -7,6 +7,9 @@ from typing import Final, NamedTuple
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _DEAD: Final = "ZXx"
+_SLEEPS: Final = "S"
+_EXITING: Final = 4
+"""PF_EXITING of the kernel, among the flags of a process."""
 
 
 class Stat(NamedTuple):
@@ -21,6 +24,8 @@ class Stat(NamedTuple):
     rss_bytes: int
     cpu_time: int
     threads: int
+    is_leaving: bool
+    """It gave all back: as the first of a PID namespace it waits for those who are in it."""
 
 
 def read(path: str, dir_fd: int | None = None) -> str:
@@ -52,6 +57,9 @@ def stat(pid: int | str, proc: int | None = None) -> Stat | None:
         rss_bytes=int(fields[21]) * PAGE_BYTES,
         cpu_time=sum(map(int, fields[11:15])),
         threads=int(fields[17]),
+        is_leaving=bool(int(fields[6]) & _EXITING)
+        and fields[0] == _SLEEPS
+        and fields[17] == "1",
     )
 
 
@@ -93,6 +101,17 @@ def living(pid: int | str, proc: int | None = None) -> Stat | None:
     states = (thread.state for thread in seen if thread and thread.state not in _DEAD)
     state = next(states, "")
     return found._replace(state=state) if state else None
+
+
+def holds(pid: int) -> bool:
+    """Whether a process, or one below it, may still hold something: devices, memory.
+
+    The dead do not, nor who only waits for them to be gone, as for those that somebody traces.
+    """
+    found = living(pid)
+    if found is None or not found.is_leaving:
+        return found is not None
+    return any(map(holds, children(pid)))
 
 
 def _threads(path: str, proc: int | None) -> list[str]:

@@ -73,10 +73,11 @@ def _end(status: Status, host: Host) -> bool:
         if status["pid"] and procfs.start_time(status["pid"]) == status["start_time"]:
             tree.kill_below(status["pid"])
             tree.send(status["pid"], signal.SIGKILL)
-        if any(procfs.start_time(pid) for pid in group.pids()):
+        if any(map(procfs.holds, group.pids())):
             return False
         # As the first process of a PID namespace it goes with the last one there.
-        if procfs.start_time(status["supervisor_pid"]) == status["supervisor_start_time"] != 0:
+        supervisor, start = status["supervisor_pid"], status["supervisor_start_time"]
+        if procfs.start_time(supervisor) == start != 0 and procfs.holds(supervisor):
             return False
         group.remove()
     removing.remove(host.scratch, status["key"])

@@ -339,10 +339,9 @@ class Supervisor:
             wait_ms = min(2 * wait_ms, _LONGEST_WAIT_MS)
 
     def _is_left(self) -> bool:
-        """Whether a process of the task lives: below us, or one that entered it."""
-        if self._reap() and procfs.children(os.getpid()):
-            return True
-        return any(procfs.start_time(pid) for pid in self._surroundings.group.pids())
+        """Whether a process below us, or one that entered the task, may hold something."""
+        below = procfs.children(os.getpid()) if self._reap() else []
+        return any(map(procfs.holds, (*below, *self._surroundings.group.pids())))
 
     def _on_kill(self) -> None:
         if not self._lingers:
