@@ -322,7 +322,7 @@ def test_all_that_a_mount_leaves_goes_by_its_names(
     folder.mkdir()
     words = [sys.executable, "-c", MOUNTED, str(tmp_path / "low"), str(folder)]
     subprocess.run(words, check=True)
-    assert (folder / "work/work").is_dir()
+    assert (folder / "work" / "work").is_dir()
     left: list[Path] = []
     monkeypatch.setattr(removing, "remove", lambda *_: left.extend(folder.rglob("*")))
     top = os.open(tmp_path, os.O_RDONLY)

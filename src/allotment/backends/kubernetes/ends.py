@@ -103,7 +103,7 @@ class Ends:
         self._report(end_report(key, record))
 
     async def _by_whom(self, record: Launched, exit_: Exit) -> tuple[Exit, Diagnosis | None]:
-        """Return the end of a task whose pod was deleted, with who did it if that is told."""
+        """Return the end of a task whose pod was deleted, with the cause if that is told."""
         with contextlib.suppress(BackendError):
             said = await said_of(self._client.within(record.namespace), record.uid)
             if (found := deletion(said)) is not None:

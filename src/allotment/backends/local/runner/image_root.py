@@ -33,10 +33,12 @@ _STAGES_OPTIONS: Final = "mode=0755,size=16m"
 OF_TASKS: Final = ",volatile,xino=on"
 """What a task writes ends with it: without the first, its end would write the whole disk out.
 The second has all of an image's files on one device, as programs expect."""
-_MARK: Final = "work/work/incompat/volatile/dirty"
-_LEFT: Final = (
-    "work/work/incompat/volatile", "work/work/incompat", "work/work", "work", "upper",
-)  # fmt: skip
+_UPPER: Final = "upper"
+_WORK: Final = "work"
+_INNER: Final = f"{_WORK}/{_WORK}"
+"""What an overlay makes in its work folder, with marks of what it can do."""
+_MARKS: Final = f"{_INNER}/incompat"
+_LEFT: Final = (f"{_MARKS}/volatile", _MARKS, _INNER, _WORK, _UPPER)
 _FROM_HOST: Final = ("resolv.conf", "hosts", "localtime", "timezone")
 _MOST_BYTES: Final = 1 << 20
 _MOST_SHOWN: Final = 200
@@ -51,7 +53,7 @@ def beside(key: str) -> str:
 
 def written(key: str) -> str:
     """Name the part of it that counts as used."""
-    return f"{beside(key)}/upper"
+    return f"{beside(key)}/{_UPPER}"
 
 
 def remove(scratch: int | None, key: str) -> None:
@@ -61,7 +63,7 @@ def remove(scratch: int | None, key: str) -> None:
     """
     folder = beside(key)
     with contextlib.suppress(OSError):
-        os.unlink(f"{folder}/{_MARK}", dir_fd=scratch)
+        os.unlink(f"{folder}/{_LEFT[0]}/dirty", dir_fd=scratch)
     for name in _LEFT:
         with contextlib.suppress(OSError):
             os.rmdir(f"{folder}/{name}", dir_fd=scratch)
@@ -123,7 +125,7 @@ def build(
         for name in ("proc", "sys", "dev"):
             make_plain_folder(f"/{name}")
     libc.unmount(root)
-    names = [f"{_STAGE}/upper", *image["layers"]]
+    names = [f"{_STAGE}/{_UPPER}", *image["layers"]]
     mount_layers(names, layers, f"/proc/self/fd/{folder}", root, OF_TASKS)
     go_to_root(root)
     os.close(layers)
@@ -203,9 +205,9 @@ def mount_layers(
 
     Raises OSError.
     """
-    for name in ("upper", "work"):
+    for name in (_UPPER, _WORK):
         os.mkdir(f"{written}/{name}", 0o755)
-    ours = f"upperdir={written}/upper,workdir={written}/work"
+    ours = f"upperdir={written}/{_UPPER},workdir={written}/{_WORK}"
     options = f"lowerdir={':'.join(names)},{ours}{more}"
     os.fchdir(layers)
     try:

@@ -7,9 +7,10 @@ from typing import Final, NamedTuple
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _DEAD: Final = "ZXx"
-_SLEEPS: Final = "S"
 _EXITING: Final = 4
 """PF_EXITING of the kernel, among the flags of a process."""
+_WAITS: Final = ("do_wait", "zap_pid_ns_processes")
+"""Where in the kernel a process that exits waits for those of its PID namespace."""
 
 
 class Stat(NamedTuple):
@@ -24,8 +25,7 @@ class Stat(NamedTuple):
     rss_bytes: int
     cpu_time: int
     threads: int
-    is_leaving: bool
-    """It gave all back: as the first of a PID namespace it waits for those who are in it."""
+    is_exiting: bool
 
 
 def read(path: str, dir_fd: int | None = None) -> str:
@@ -57,9 +57,7 @@ def stat(pid: int | str, proc: int | None = None) -> Stat | None:
         rss_bytes=int(fields[21]) * PAGE_BYTES,
         cpu_time=sum(map(int, fields[11:15])),
         threads=int(fields[17]),
-        is_leaving=bool(int(fields[6]) & _EXITING)
-        and fields[0] == _SLEEPS
-        and fields[17] == "1",
+        is_exiting=bool(int(fields[6]) & _EXITING),
     )
 
 
@@ -106,12 +104,21 @@ def living(pid: int | str, proc: int | None = None) -> Stat | None:
 def holds(pid: int) -> bool:
     """Whether a process, or one below it, may still hold something: devices, memory.
 
-    The dead do not, nor who only waits for them to be gone, as for those that somebody traces.
+    The dead do not. Nor does the first of a PID namespace that has given all back, and only
+    waits for the others there to be gone, also for dead ones that somebody traces.
     """
     found = living(pid)
-    if found is None or not found.is_leaving:
+    if found is None or not (found.is_exiting and _only_waits(pid)):
         return found is not None
     return any(map(holds, children(pid)))
+
+
+def _only_waits(pid: int) -> bool:
+    """Whether a process that exits has let go of its files, and of all else before them."""
+    try:
+        return read(f"/proc/{pid}/wchan") in _WAITS
+    except OSError:
+        return False
 
 
 def _threads(path: str, proc: int | None) -> list[str]:
