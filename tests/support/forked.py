@@ -3,7 +3,7 @@
 To import it takes most of the processor time of a start, and tests start hundreds. What is
 forked is a process of its own in all else: in a session of its own, with the words, the files,
 the folder, the environment and the rights that it would have. Services of tests in tests/e2e
-are started for real.
+are started for real, but those that are killed again and again.
 """
 
 import atexit
@@ -41,11 +41,14 @@ LOOK_S = 0.01
 DUMPABLE = 4
 """prctl's number for whether a process's own files in /proc are its user's."""
 FOR_REAL = daemon.begin
+OFTEN = "tests/e2e/test_chaos"
+"""Tests that start a service dozens of times."""
 
 
 def begin(words: Sequence[str], log: int, tell: int) -> "subprocess.Popen[bytes]":
     """Start a process as `daemon.begin` does, by a fork."""
-    if os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/e2e/"):
+    test = os.environ.get("PYTEST_CURRENT_TEST", "")
+    if test.startswith("tests/e2e/") and not test.startswith(OFTEN):
         return FOR_REAL(words, log, tell)
     return Forked(words, (log, log, tell), plain_with(os.environ), last=tell)
 
