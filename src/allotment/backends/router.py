@@ -35,7 +35,6 @@ from allotment.service.ports import (
     NodeClosing,
     Offer,
     Offers,
-    Preparing,
     Refused,
     Report,
     Reserves,
@@ -172,10 +171,6 @@ class Router:
         name, engine = self._at(node)
         found = engine.silence(node) if isinstance(engine, Distant) else None
         return msgspec.structs.replace(found, engine=name) if found is not None else None
-
-    def preparing(self, key: TaskKey) -> str:
-        engine = self._owners.get(key)
-        return engine.preparing(key) if isinstance(engine, Preparing) else ""
 
     def workspace_of(self, node: str) -> Workspace | None:
         _, engine = self._at(node)

@@ -9,7 +9,7 @@ import typer
 from allotment.cli.job_json import as_object
 from allotment.cli.options import AsJson, OptionalJob, State
 from allotment.cli.output import paint, say, say_json
-from allotment.cli.show_attempts import attempt_lines, diagnosis_lines
+from allotment.cli.show_attempts import attempt_lines, diagnosis_lines, held_up_lines
 from allotment.cli.why import reason_lines
 from allotment.cli.words import (
     STATE_STYLES,
@@ -124,7 +124,7 @@ def _summary(job: JobView, now: int) -> list[str]:
     if row.unheard:
         words = f"{not_heard(row.unheard)}; running tasks continue"
         lines.append(_fact("unknown", paint(words, "yellow")))
-    lines += [_fact("waits", paint(harmless(word), "yellow")) for word in job.held_up]
+    lines += [_fact("waits", paint(words, "yellow")) for words in held_up_lines(job)]
     if row.borrowed:
         until = "until another tenant reclaims it"
         lines.append(_fact("borrows", f"{borrows(row.borrowed).partition(' ')[2]}: {until}"))

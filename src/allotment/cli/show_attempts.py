@@ -21,7 +21,7 @@ from allotment.model.ledger import Entitlement
 from allotment.model.quantity import SECOND, show_bytes, show_millis
 from allotment.service.gain_words import beside_words, gained_words, tells_why
 from allotment.service.suspension_words import all_suspended_words
-from allotment.service.views import AttemptView, TaskView
+from allotment.service.views import AttemptView, JobView, TaskView
 from allotment.service.words import with_image_words
 
 MOST_TASKS = 32
@@ -65,7 +65,6 @@ def attempt_lines(
         lines.append(f"  {beside_words(attempt.packing)}")
     lines += [f"  {line}" for line in suspension_lines(attempt)]
     lines += [f"  {line}" for line in _tasks(attempt.tasks, now)]
-    lines += [f"  {line}" for line in preparing_lines(attempt)]
     lines += [f"  {line}" for line in phase_lines(attempt.tasks)]
     found = attempt.diagnosis or _first_diagnosis(attempt.tasks)
     if found is not None and found != told:
@@ -73,15 +72,14 @@ def attempt_lines(
     return lines
 
 
-MOST_PREPARING = 8
+MOST_HELD_UP = 8
 
 
-def preparing_lines(attempt: AttemptView) -> list[str]:
-    """Return what nodes do with its tasks before they begin, as far as that is known."""
-    told = list(dict.fromkeys(task.preparing for task in attempt.tasks if task.preparing))
-    more = len(told) - MOST_PREPARING
+def held_up_lines(job: JobView) -> list[str]:
+    """Return what its tasks wait for to begin, or to be over."""
+    more = len(job.held_up) - MOST_HELD_UP
     rest = [f"… and {more} more; --json lists them all"] if more > 0 else []
-    return [*(f"starting: {harmless(words)}" for words in told[:MOST_PREPARING]), *rest]
+    return [*map(harmless, job.held_up[:MOST_HELD_UP]), *rest]
 
 
 def suspension_lines(attempt: AttemptView) -> list[str]:

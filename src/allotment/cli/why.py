@@ -5,10 +5,10 @@ import time
 from allotment.cli.options import AsJson
 from allotment.cli.output import paint, say, say_json
 from allotment.cli.selecting import OPTIONS, Choice, choosing, must_choose
-from allotment.cli.show_attempts import preparing_lines, suspension_lines
+from allotment.cli.show_attempts import held_up_lines, suspension_lines
 from allotment.cli.table import Column, aligned
 from allotment.cli.why_history import history_lines
-from allotment.cli.words import borrows, count, harmless, not_heard, plain, show_span
+from allotment.cli.words import borrows, count, not_heard, plain, show_span
 from allotment.client import Client
 from allotment.model.ledger import Entitlement
 from allotment.model.lifecycle import JobState
@@ -83,13 +83,9 @@ def _sum_up(client: Client, choice: Choice, as_json: bool) -> None:
 def why_lines(job: JobView, now: int) -> list[str]:
     """Return the whole answer as lines."""
     head = f"Job {job.id} ({job.row.name})"
-    how = [
-        f"  {line}"
-        for attempt in job.attempts[-1:]
-        for line in (*preparing_lines(attempt), *suspension_lines(attempt))
-    ]
+    how = [f"  {line}" for attempt in job.attempts[-1:] for line in suspension_lines(attempt)]
     if job.why is None:
-        how += [f"  {harmless(words)}" for words in job.held_up]
+        how += [f"  {words}" for words in held_up_lines(job)]
         return [f"{head} is not waiting: it {_stands(job)}.", *how, *_next(job)]
     return [
         f"{head} waits: {paint(plain(job.why.reason), 'bold yellow')}.",

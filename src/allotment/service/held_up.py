@@ -1,4 +1,5 @@
-"""What tasks wait for to begin, or to be over: what is brought, and what was killed and lives.
+"""What tasks wait for to begin, or to be over: what is brought or prepared, and what was killed
+and lives.
 
 All of it is told again after a restart of the service, so it is in no log.
 """
@@ -14,6 +15,8 @@ from allotment.model.lifecycle import TaskState
 from allotment.model.reports import TaskReport
 from allotment.service.queries import node_name, task_name
 from allotment.service.views import NodeView
+
+NOTHING_RUNS = (TaskState.PLACED, TaskState.READY, TaskState.ENDED)
 
 
 class HeldUp:
@@ -45,8 +48,7 @@ class HeldUp:
         jobs = dict.fromkeys(
             key.job
             for key in self._told
-            if self._state_of(key) not in (TaskState.PLACED, TaskState.ENDED)
-            and self._node_of(key) == node.name
+            if self._state_of(key) not in NOTHING_RUNS and self._node_of(key) == node.name
         )
         told = [
             f"job {job} keeps its place: killed processes of it do not die (`allot show {job}`)"

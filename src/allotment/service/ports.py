@@ -449,16 +449,6 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 @runtime_checkable
-class Preparing(Protocol):
-    """An ability of some backends: what another system does with a task before it begins."""
-
-    def preparing(self, key: TaskKey) -> str:
-        """Return in words what it does now; '' where that is not known. Cheap: it is answered
-        from what was heard."""
-        ...
-
-
-@runtime_checkable
 class Contained(Protocol):
     """An ability of some backends: tasks run in container images, and cannot without."""
 

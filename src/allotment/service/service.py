@@ -82,7 +82,6 @@ from allotment.service.ports import (
     Proposer,
     Store,
 )
-from allotment.service.preparing import with_preparing
 from allotment.service.privacy import job_for_others, spec_for_others
 from allotment.service.queries import (
     SpecWriter,
@@ -498,7 +497,7 @@ class Service:
             lost=self.sweeping.lost(record),
         )
         if inside:
-            return with_preparing(view, self._backend)
+            return view
         return job_for_others(view, self._write_spec(spec_for_others(record.spec)))
 
     def _progress(self, job: JobRecord) -> v.ProgressView | None:

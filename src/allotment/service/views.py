@@ -91,8 +91,6 @@ class TaskView(msgspec.Struct, frozen=True):
     """What its engine calls it, where that is another system: the number of a Slurm job."""
     suspension: Suspension | None = None
     """How it is suspended now, as far as its engine said."""
-    preparing: str = ""
-    """What its node does before it begins, as far as its engine said: `n1 pulls its image`."""
 
 
 class AttemptView(msgspec.Struct, frozen=True):

@@ -120,10 +120,11 @@ def test_a_job_says_that_its_node_pulls_its_image(
     image = f"{private.host}/model:1"
     private.hang()
     try:
-        job = cluster.submit(shell("cat /weights", image=image))
+        job = cluster.submit(shell("cat /weights", image=image, count=2))
         words = f"pulls its image {image}"
         until(lambda: words in told_of(cluster, "show", job), "it to be told")
         assert words in told_of(cluster, "why", job)
+        assert "keeps its place" not in cluster.allot("nodes").stdout
     finally:
         private.go_on()
     cluster.wait_for(job, "succeeded")

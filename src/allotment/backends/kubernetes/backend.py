@@ -34,6 +34,7 @@ from allotment.backends.kubernetes.node_news import NodeNews
 from allotment.backends.kubernetes.objects import Pod
 from allotment.backends.kubernetes.parts import abilities_by, sight_of
 from allotment.backends.kubernetes.pod_folders import PodFolders
+from allotment.backends.kubernetes.preparing import Preparing
 from allotment.backends.kubernetes.record import Launched, Records
 from allotment.backends.kubernetes.registered import Registered
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
@@ -172,6 +173,7 @@ class KubernetesBackend:
         self._launching = Launching(site, tasks, beats, hearing, bindings, sink)
         self._stopping = Stopping(site, tasks, bindings, ends, silent, self._entering)
         self._looking = Looking(site, tasks, hearing, ends, silent, fence)
+        self._preparing = Preparing(client, tasks, sink)
         self._foreign = ForeignPods(site, self._rules, silent, sink, self._resumed)
 
     async def close(self) -> None:
@@ -214,6 +216,7 @@ class KubernetesBackend:
         if self._node_news.too_old or not self._is_version_known:
             await self._ask_version()
         await self._looking.look()
+        await self._preparing.look()
 
     async def _ask_version(self) -> None:
         """Close all nodes while their cluster is too old. Raises EngineAway."""
@@ -281,9 +284,6 @@ class KubernetesBackend:
             found.append(self._hearing.state_of(key, record))
         self._looking.is_adopted = True
         return found
-
-    def preparing(self, key: TaskKey) -> str:
-        return self._looking.preparing.words(key)
 
     def enter_argv(self, key: TaskKey, argv: Sequence[str]) -> list[str]:
         record = self._tasks.record(key)

@@ -10,7 +10,6 @@ from allotment.backends.kubernetes.ends import Ends, delete
 from allotment.backends.kubernetes.fence import Fence
 from allotment.backends.kubernetes.hearing import Hearing
 from allotment.backends.kubernetes.objects import Pod
-from allotment.backends.kubernetes.preparing import Preparing
 from allotment.backends.kubernetes.record import Launched
 from allotment.backends.kubernetes.request import deletion_of
 from allotment.backends.kubernetes.silent_nodes import SilentNodes
@@ -44,7 +43,6 @@ class Looking:
         self._prefix, self._client, self._contact = site.prefix, site.client, site.contact
         self._cluster, self._tasks, self._hearing = site.cluster, tasks, hearing
         self._ends, self._silent, self._fence = ends, silent, fence
-        self.preparing = Preparing(site.client, tasks)
         self._strays: dict[str, float] = {}
         self.is_adopted = False
         """Whether all tasks are known: a pod without one is then a stray."""
@@ -58,7 +56,6 @@ class Looking:
                 await self._look_at(key, record)
             except BackendError as error:  # of one task, and no others have to wait for it
                 log.warning("a task is looked at again later", task=str(key), why=str(error))
-        await self.preparing.look()
         await self._ends.delete_left()
         if self.is_adopted:
             await self._end_strays()

@@ -5,7 +5,7 @@ kubelets said of them: not watched, and not while nothing waits.
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic
 
 from allotment.backends.kubernetes.client import Client
@@ -16,6 +16,8 @@ from allotment.backends.kubernetes.status import is_pull_refused, waits_for
 from allotment.backends.kubernetes.tasks import Tasks
 from allotment.model.errors import BackendError
 from allotment.model.ids import TaskKey
+from allotment.model.reports import Seen, TaskReport
+from allotment.service.ports import Report
 
 FIRST_S, AGAIN_S = 2.0, 10.0
 """After how long a task that waits is asked about, and then again."""
@@ -25,15 +27,17 @@ LONGEST = 1000
 
 
 class Preparing:
-    """Knows what nodes do with tasks of ours."""
+    """Tells `sink` what nodes do with tasks of ours."""
 
-    def __init__(self, client: Client, tasks: Tasks) -> None:
-        self._client, self._tasks = client, tasks
+    def __init__(self, client: Client, tasks: Tasks, sink: Callable[[Report], None]) -> None:
+        self._client, self._tasks, self._sink = client, tasks, sink
         self._asked: dict[TaskKey, float] = {}
         self._doing: dict[TaskKey, str] = {}
+        self._told: dict[TaskKey, str] = {}
 
     async def look(self) -> None:
-        """Ask about some tasks that wait. Raises nothing of Kubernetes'."""
+        """Ask about some tasks that wait, and tell what is new of them. Raises nothing of
+        Kubernetes'."""
         waits, now = self._tasks.waits, monotonic()
         for key in self._asked.keys() - waits.keys():
             self._asked.pop(key)
@@ -48,16 +52,27 @@ class Preparing:
             record, pod = self._tasks.live.get(key), self._tasks.heard.get(key)
             if record is not None and pod is not None and waits_for(pod):
                 await self._ask(key, record)
+        self._tell()
 
     async def _ask(self, key: TaskKey, record: Launched) -> None:
         with contextlib.suppress(BackendError):
             said = await said_of(self._client.within(record.namespace), record.uid)
             self._doing[key] = doing(said)
 
-    def words(self, key: TaskKey) -> str:
+    def _tell(self) -> None:
+        before, self._told = self._told, {}
+        for key in self._tasks.waits:
+            if words := self._words_of(key):
+                self._told[key] = words
+        for key in before | self._told:
+            words = self._told.get(key, "")
+            if words != before.get(key, ""):
+                self._sink(TaskReport(key, Seen.UNKNOWN, held_up=words))
+
+    def _words_of(self, key: TaskKey) -> str:
         """Return what a task's node does before it begins; '' where that is not known."""
         record, pod = self._tasks.live.get(key), self._tasks.heard.get(key)
-        if record is None or pod is None or key not in self._tasks.waits:
+        if record is None or pod is None:
             return ""
         words = self._words(key, pod)
         return f"{record.node} {words}"[:LONGEST] if words else ""
