@@ -248,9 +248,9 @@ class Cluster:
         self.news.use.update(nodes)
         self._on_nodes()
 
-    def note_short(self, node: str, what: str) -> None:
+    def note_short(self, node: str, what: str, now: float) -> None:
         """Note that a node evicted a pod of ours, as it is short of something."""
-        self.short.note(node, what)
+        self.short.note(node, what, now)
         self.news.nodes.add(node)
         self._on_nodes()
 

@@ -76,7 +76,7 @@ class Hearing:
                 self._sink(msgspec.structs.replace(began, phases=record.phases))
             known[key] = Seen.ENDED
             if what := shortage(pod):
-                self._cluster.note_short(record.node, what)
+                self._cluster.note_short(record.node, what, monotonic())
             self._ends.end(key, told.exit, told.diagnosis, pod)
         elif known.get(key) is not told.seen:
             known[key] = told.seen

@@ -71,7 +71,7 @@ class NodeNews:
 
     def is_due(self, now: float) -> bool:
         """Whether there is something to tell that no watch tells of."""
-        return self.is_anew or now >= self._moves_until or bool(self._cluster.short.late)
+        return self.is_anew or now >= self._moves_until or bool(self._cluster.short.late(now))
 
     def look(self, now: float) -> None:
         """Report what is new of nodes: all of it where other nodes are in force than before."""
@@ -82,7 +82,7 @@ class NodeNews:
             return
         nodes = tuple(self._nodes())
         news, cluster.news = cluster.news, News()
-        late = cluster.short.late
+        late = cluster.short.late(now)
         cluster.short.forget(late)
         news.nodes.update(late)
         is_anew, self._types = self.is_anew, self._topology().types
