@@ -56,7 +56,6 @@ LOOKED_AT = frozenset(
     f"node.kubernetes.io/{key}" for key in ("not-ready", "unreachable", "unschedulable")
 )
 """The keys of taints by which Kubernetes repeats what a node says otherwise."""
-PRESSURES = frozenset({"MemoryPressure", "DiskPressure", "PIDPressure"})
 OWN_TAINT = "allotment"
 """The key of a taint by which a node is kept for Allotment."""
 MOST_LABEL = 63
@@ -237,8 +236,7 @@ def _closed(found: KubeNode, service: str = "") -> str:
     if found.spec.unschedulable:
         return "cordoned in Kubernetes"
     for condition in found.status.conditions or ():
-        if condition.type in PRESSURES and condition.status == "True":
-            what = SHORTAGES[condition.type]
+        if condition.status == "True" and (what := SHORTAGES.get(condition.type)):
             return f"short of {what}, so its kubelet evicts pods (Kubernetes: {condition.type})"
     for taint in found.spec.taints or ():
         if (taint.key, taint.value) == (UNHEALTHY, service):

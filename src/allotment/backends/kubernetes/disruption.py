@@ -51,7 +51,7 @@ def disruption(
 ) -> Disruption | None:
     """Return what others did that ended a pod; None for nothing. `boot` is the start of its
     node that it was put on."""
-    told = _condition(pod, "DisruptionTarget")
+    told = target_of(pod)
     now = node.status.node_info.boot_id if node is not None else ""
     if boot and now and boot != now:
         return Disruption("its node was restarted")
@@ -135,8 +135,9 @@ def _told(diagnosis: Diagnosis, evidence: str, *parts: str) -> Diagnosis:
     )
 
 
-def _condition(pod: Pod, kind: str) -> Condition | None:
+def target_of(pod: Pod) -> Condition | None:
+    """Return what Kubernetes said as it chose a pod to be ended; None where it did not."""
     for condition in pod.status.conditions or ():
-        if condition.type == kind and condition.status == "True":
+        if condition.type == "DisruptionTarget" and condition.status == "True":
             return condition
     return None

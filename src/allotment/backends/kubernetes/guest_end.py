@@ -2,7 +2,7 @@
 
 from signal import SIGTERM
 
-from allotment.backends.kubernetes.disruption import is_beyond_disk
+from allotment.backends.kubernetes.disruption import is_beyond_disk, target_of
 from allotment.backends.kubernetes.objects import Pod
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 
@@ -19,13 +19,9 @@ def end_of(pod: Pod, *, is_stopped: bool) -> tuple[Exit, Diagnosis | None]:
     """Return how a pod ended that will run nothing any more, and whose doing that was."""
     if pod.status.phase == "Succeeded":
         return Exit(code=0), None
-    for condition in pod.status.conditions or ():
-        if (
-            condition.type == "DisruptionTarget"
-            and condition.status == "True"
-            and not is_stopped
-        ):
-            return lost(condition.message or condition.reason)
+    told = target_of(pod)
+    if told is not None and not is_stopped:
+        return lost(told.message or told.reason)
     if is_beyond_disk(pod):
         why = (
             f"Its pod wrote more to its node's disk than its limit: {pod.status.message[:500]}"
