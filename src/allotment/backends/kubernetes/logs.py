@@ -52,8 +52,11 @@ class Follower:
         """How many lines of that time did."""
         self.is_over = False
         """Whether the pod has ended: what does not come soon never will."""
-        self.is_last = False
-        """Whether nothing more can be asked of the pod: what is followed ends with it."""
+        self.runs_on = False
+        """Whether it does though it counts as over: nothing can be asked of it, and what is
+        followed ends with it."""
+        self.has_run = False
+        """Whether it has; else it has nothing to be missed."""
         self.is_settled = False
         """Whether all that it wrote is there, or it is said that some may be missing."""
 
@@ -95,7 +98,7 @@ class Follower:
             is_last = self.is_over
             try:
                 is_whole = await self._read_on(is_last=is_last)
-                self.is_settled = is_whole and (is_last or self.is_last)
+                self.is_settled = is_whole and (is_last or self.runs_on)
                 if self.is_settled:
                     return
                 left -= is_last

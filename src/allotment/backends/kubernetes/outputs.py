@@ -27,20 +27,18 @@ class Outputs:
     def __init__(self, client: Client, records: Records) -> None:
         self._client, self._records = client, records
         self._follows: dict[TaskKey, tuple[Follower, asyncio.Task[None]]] = {}
-        self._ran: set[TaskKey] = set()
 
     def follow(
         self, key: TaskKey, record: Launched, read: Reader | None, *, has_run: bool
     ) -> None:
         """Follow what a task writes, unless that is done already. `read` has it first. What has
         not run has nothing to be missed."""
-        if has_run:
-            self._ran.add(key)
         if key not in self._follows:
             folder, most = self._records.folder(key), record.log_bytes
             client = self._client.within(record.namespace)
             follower = Follower(client, record.name, folder, most, read)
             self._follows[key] = (follower, asyncio.create_task(follower.run()))
+        self._follows[key][0].has_run |= has_run
 
     async def finish(
         self, key: TaskKey, *, is_there: bool = True, runs_on: bool = False
@@ -52,15 +50,15 @@ class Outputs:
         if follow is None:
             return 0
         follower, running = follow
-        runs_on = runs_on and key in self._ran
-        follower.is_over, follower.is_last = True, runs_on
-        _, late = await asyncio.wait({running}, timeout=KILLED_S if runs_on else LAST_S)
+        follower.is_over, follower.runs_on = True, runs_on and follower.has_run
+        wait_s = KILLED_S if follower.runs_on else LAST_S
+        _, late = await asyncio.wait({running}, timeout=wait_s)
         if late:
             running.cancel()
             await asyncio.wait(late)
         elif not running.cancelled() and (error := running.exception()) is not None:
             log.error("the output of a task was not followed", task=str(key), why=repr(error))
-        if late or (is_there and key in self._ran):
+        if late or (is_there and follower.has_run):
             follower.give_up()
         return follower.dropped
 
@@ -73,7 +71,6 @@ class Outputs:
 
     def drop(self, key: TaskKey) -> None:
         """Follow a task no more."""
-        self._ran.discard(key)
         follow = self._follows.pop(key, None)
         if follow is not None:
             follow[1].cancel()
