@@ -59,6 +59,10 @@ class RealCluster:
             [*ALLOT, *words], env=env, text=True, capture_output=True, check=False, **kwargs
         )
 
+    def said(self, *words: str) -> str:
+        """Return in one line what a command prints."""
+        return " ".join(self.allot(*words).stdout.split())
+
     def _allot_here(self, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ALLOT_STATE", str(self.state))

@@ -452,6 +452,15 @@ class Kubernetes:
             file.write_text(text)
             self.until(lambda: self.is_ready(node), f"{node} to be ready")
 
+    @contextlib.contextmanager
+    def tainted(self, node: str, taint: str) -> Iterator[None]:
+        """Have a node be tainted for a while."""
+        self.kubectl("taint", "node", node, taint)
+        try:
+            yield
+        finally:
+            self.kubectl("taint", "node", node, f"{taint.partition('=')[0]}-")
+
     def reboot(self, node: str) -> None:
         """End all that runs on a node at once, and have it start anew, as a power cut does."""
         before = self._heard_at(node)

@@ -24,10 +24,6 @@ SHORT = {
 """More memory has to be free than there is. Hard, it would be kept from all pods as well."""
 
 
-def shown(cluster: OnKubernetes, job: int) -> str:
-    return " ".join(cluster.allot("show", str(job)).stdout.split())
-
-
 def node_of(cluster: OnKubernetes, job: int) -> str:
     cluster.wait_for(job, "running")
     (pod,) = cluster.pods_of(job)
@@ -42,7 +38,7 @@ def test_a_node_that_is_short_of_memory_evicts_a_task_which_runs_elsewhere(
     node = node_of(cluster, job)
     with kubernetes.kubelet_with(node, **SHORT):
         cluster.wait_for(job, "succeeded")
-        said = shown(cluster, job)
+        said = cluster.said("show", str(job))
         assert "Its node was short of memory, and evicted it. [node_evicted]" in said
         assert "owner platform" in said
         assert "The node was low on resource: memory" in said
@@ -52,9 +48,7 @@ def test_a_node_that_is_short_of_memory_evicts_a_task_which_runs_elsewhere(
         waits = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
         why = "short of memory, so its kubelet evicts pods (Kubernetes: MemoryPressure)"
         until(lambda: why in cluster.allot("nodes").stdout, "the node to say it itself")
-        assert f"{node}: engine: {why}" in " ".join(
-            cluster.allot("why", str(waits)).stdout.split()
-        )
+        assert f"{node}: engine: {why}" in cluster.said("why", str(waits))
     cluster.wait_for(waits, "succeeded")
 
 
@@ -64,7 +58,7 @@ def test_a_task_that_fills_its_nodes_disk_is_ended_for_its_own_limit(
     fills = "head -c 40000000 /dev/zero >/tmp/full; sleep 1000"
     job = cluster.submit(shell(fills, resources={"disk": "8MiB"}, retry=2))
     cluster.wait_for(job, "failed")
-    said = shown(cluster, job)
+    said = cluster.said("show", str(job))
     assert "It wrote more scratch data than its limit. [disk_limit]" in said
     assert "limit 8 MiB" in said
     assert "Attempt 2" not in said
@@ -106,11 +100,11 @@ def test_a_task_makes_room_for_an_urgent_pod_of_others_and_comes_again(
             lambda: kubernetes.get("pod", "urgent")["status"]["phase"] == "Running",
             "the pod that it made room for",
         )
-    said = shown(cluster, job)
+    said = cluster.said("show", str(job))
     assert "[pod_preempted]" in said
     assert "owner platform" in said
     assert "others" in cluster.allot("why", str(job)).stdout
     assert len(cluster.job(job)["attempts"]) == 1, "it is not put in the place it made"
     kubernetes.kubectl("delete", "pod", "urgent", "-n", "default")
     cluster.wait_for(job, "succeeded")
-    assert "1 more for faults of the platform" in shown(cluster, job)
+    assert "1 more for faults of the platform" in cluster.said("show", str(job))

@@ -29,8 +29,7 @@ def test_a_node_is_tainted_for_what_is_out_of_use_and_for_no_longer(
 ) -> None:
     kubernetes = cluster.kubernetes
     node = kubernetes.nodes[0]
-    kubernetes.kubectl("taint", "node", node, "theirs=x:PreferNoSchedule")
-    try:
+    with kubernetes.tainted(node, "theirs=x:PreferNoSchedule"):
         cluster.allot("health", "bad", f"{node}:1", "--because", "ECC")
         soft = {"theirs": "PreferNoSchedule", KEY: "PreferNoSchedule"}
         until(lambda: taints(kubernetes, node) == soft, "the mark of a device")
@@ -48,8 +47,6 @@ def test_a_node_is_tainted_for_what_is_out_of_use_and_for_no_longer(
         mine = {"theirs": "PreferNoSchedule"}
         until(lambda: taints(kubernetes, node) == mine, "the mark to be taken off")
         assert KEY not in kubernetes.get("node", node)["metadata"]["annotations"]
-    finally:
-        kubernetes.kubectl("taint", "node", node, "theirs-")
 
 
 @pytest.fixture

@@ -40,19 +40,15 @@ def test_a_taint_closes_a_node_and_a_job_that_waits_for_it_says_so(
 ) -> None:
     kubernetes = cluster.kubernetes
     first = kubernetes.nodes[0]
-    kubernetes.kubectl("taint", "node", first, "theirs=x:NoSchedule")
-    try:
+    with kubernetes.tainted(first, "theirs=x:NoSchedule"):
         said = "tainted in Kubernetes: theirs=x:NoSchedule"
         until(lambda: said in cluster.allot("nodes").stdout, "the taint to be heard of")
         both = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
-        until(lambda: f"{first}: engine: {said}" in why(cluster, both), "the job to say it")
-    finally:
-        kubernetes.kubectl("taint", "node", first, "theirs-")
+        until(
+            lambda: f"{first}: engine: {said}" in cluster.said("why", str(both)),
+            "the job to say it",
+        )
     cluster.wait_for(both, "succeeded")
-
-
-def why(cluster: OnKubernetes, job: int) -> str:
-    return " ".join(cluster.allot("why", str(job)).stdout.split())
 
 
 def test_a_node_that_is_not_ready_takes_nothing_new_and_goes_on_with_what_runs(
@@ -66,10 +62,12 @@ def test_a_node_that_is_not_ready_takes_nothing_new_and_goes_on_with_what_runs(
         until(lambda: "not ready in Kubernetes" in str(cluster.node(first)), "it to be told")
         waits = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
         until(
-            lambda: f"{first}: engine: not ready in Kubernetes" in why(cluster, waits),
+            lambda: (
+                f"{first}: engine: not ready in Kubernetes" in cluster.said("why", str(waits))
+            ),
             "the reason",
         )
-        assert "NetworkPluginNotReady" in why(cluster, waits)
+        assert "NetworkPluginNotReady" in cluster.said("why", str(waits))
         assert cluster.state_of(runs) == "running"
     cluster.wait_for(waits, "succeeded")
     assert len(cluster.job(runs)["attempts"]) == 1
@@ -94,7 +92,7 @@ def test_a_device_that_its_node_calls_unhealthy_is_given_to_nobody(
             cluster.wait_for(fits, "succeeded")
             waits = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
             assert cluster.state_of(waits) == "queued"
-            assert f"{first} (1 GPU)" in why(cluster, waits)
+            assert f"{first} (1 GPU)" in cluster.said("why", str(waits))
             plugin.say(unhealthy=0)
             cluster.wait_for(waits, "succeeded")
     finally:

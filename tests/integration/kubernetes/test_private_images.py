@@ -60,16 +60,12 @@ def let_pull(cluster: OnKubernetes, secrets: list[dict[str, str]]) -> None:
     cluster.kubernetes.kubectl(*words)
 
 
-def told_of(cluster: OnKubernetes, verb: str, job: int) -> str:
-    return " ".join(cluster.allot(verb, str(job)).stdout.split())
-
-
 def told(cluster: OnKubernetes, job: dict[str, object]) -> str:
     """Run a job that fails; return what is shown of it, in one line."""
     number = cluster.submit(job)
     cluster.wait_for(number, "failed")
-    assert f"Job {number} (test) is not waiting: it failed" in told_of(cluster, "why", number)
-    return told_of(cluster, "show", number)
+    assert f"Job {number} (test) is not waiting: it failed" in cluster.said("why", str(number))
+    return cluster.said("show", str(number))
 
 
 def test_a_private_image_runs_with_the_login_of_its_namespace_and_else_says_why(
@@ -103,8 +99,8 @@ def test_a_job_starts_once_its_registry_is_back(
     private.push("model", [busybox(), WEIGHTS], "away")
     private.stop()
     job = cluster.submit(shell("cat /weights", image=f"{private.host}/model:away"))
-    until(lambda: "connection refused" in told_of(cluster, "show", job), "the pull to fail")
-    said = told_of(cluster, "why", job)
+    until(lambda: "connection refused" in cluster.said("show", str(job)), "the pull to fail")
+    said = cluster.said("why", str(job))
     assert "could not pull its image, and tries again:" in said
     assert "connection refused" in said
     assert cluster.state_of(job) == "starting"
@@ -122,13 +118,13 @@ def test_a_job_says_that_its_node_pulls_its_image(
     try:
         job = cluster.submit(shell("cat /weights", image=image, count=2))
         words = f"pulls its image {image}"
-        until(lambda: words in told_of(cluster, "show", job), "it to be told")
-        assert words in told_of(cluster, "why", job)
+        until(lambda: words in cluster.said("show", str(job)), "it to be told")
+        assert words in cluster.said("why", str(job))
         assert "keeps its place" not in cluster.allot("nodes").stdout
     finally:
         private.go_on()
     cluster.wait_for(job, "succeeded")
-    assert words not in told_of(cluster, "show", job)
+    assert words not in cluster.said("show", str(job))
 
 
 @at_night

@@ -36,10 +36,6 @@ def a_job(command: str) -> dict[str, object]:
     return {"name": "train", "command": command, "resources": {"gpu": 1, "memory": "64MiB"}}
 
 
-def said(cluster: RealCluster, *words: str) -> str:
-    return " ".join(cluster.allot(*words).stdout.split())
-
-
 @pytest.mark.may_skip("a kernel without FUSE has no file that does not answer")
 def test_devices_of_what_does_not_die_are_given_to_nobody(
     cluster: RealCluster, stuck: StuckFile
@@ -48,19 +44,19 @@ def test_devices_of_what_does_not_die_are_given_to_nobody(
     cluster.wait_for(ends, "running")
     waits = cluster.submit(a_job("true"))
     held = "keeps its place until what was killed is dead: process"
-    until(lambda: held in said(cluster, "show", str(ends)), "it to be told")
-    told = said(cluster, "show", str(ends))
+    until(lambda: held in cluster.said("show", str(ends)), "it to be told")
+    told = cluster.said("show", str(ends))
     assert "main.0: it keeps its place" in told
     assert "(cat, state D)" in told
-    assert f"main.0: it {held}" in said(cluster, "why", str(ends))
-    assert f"job {ends} keeps its place: killed processes" in said(cluster, "nodes")
+    assert f"main.0: it {held}" in cluster.said("why", str(ends))
+    assert f"job {ends} keeps its place: killed processes" in cluster.said("nodes")
     assert cluster.state_of(ends) == "running"
     assert cluster.state_of(waits) == "queued"
     cluster.kill()
     cluster.up()
-    until(lambda: held in said(cluster, "show", str(ends)), "it to be told again")
+    until(lambda: held in cluster.said("show", str(ends)), "it to be told again")
     stuck.let_go()
     cluster.wait_for(ends, "succeeded")
     cluster.wait_for(waits, "succeeded")
     assert "waits" not in cluster.allot("show", str(ends)).stdout.split()
-    assert "keeps its place" not in said(cluster, "nodes")
+    assert "keeps its place" not in cluster.said("nodes")

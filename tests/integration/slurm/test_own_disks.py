@@ -246,7 +246,7 @@ def test_a_checkpoint_that_is_not_there_does_not_count(cluster: OwnDisks) -> Non
     job = cluster.submit(shell(script))
     cluster.wait_for(job, "failed")
     assert cluster.job(job)["checkpoint"] is None
-    said = " ".join(cluster.allot("show", str(job)).stdout.split())
+    said = cluster.said("show", str(job))
     assert "its last checkpoint does not count as saved: there is no file where" in said
 
 
@@ -262,7 +262,7 @@ def test_what_a_user_lays_into_a_checkpoint_keeps_nothing_waiting(cluster: OwnDi
     assert done.returncode == 1, done.stderr
     job = max(row["id"] for row in cluster.get("/v1/jobs")["items"])
     assert cluster.job(job)["checkpoint"] is None
-    said = " ".join(cluster.allot("show", str(job)).stdout.split())
+    said = cluster.said("show", str(job))
     assert "it has 75161927685 bytes, and 68719476736 are kept at most" in said
     kept = cluster.submit(shell(f"{lay}\n{REPORT}sleep 600"))
     until(lambda: (cluster.job(kept)["checkpoint"] or {}).get("step") == 5, "it to be saved")
