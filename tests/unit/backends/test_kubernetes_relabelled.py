@@ -23,8 +23,10 @@ class Seen:
         cluster = cast("Any", SimpleNamespace(short=ShortNodes()))
         self.news = NodeNews(cluster, none, tuple, none, none)
 
-    def moving(self, found: Sequence[Node], now: float) -> set[str]:
-        return self.news._moving(found, now)  # pyright: ignore[reportPrivateUsage]
+    def moving(
+        self, found: Sequence[Node], now: float, in_force: Sequence[Node] = ()
+    ) -> set[str]:
+        return self.news._moving(in_force, found, now)  # pyright: ignore[reportPrivateUsage]
 
 
 def test_a_node_moves_until_its_labels_have_stayed_for_a_while() -> None:
@@ -37,6 +39,13 @@ def test_a_node_moves_until_its_labels_have_stayed_for_a_while() -> None:
     assert seen.news.is_due(7 + SETTLE_S)
     assert seen.moving(after, 7 + SETTLE_S) == set()
     assert not seen.news.is_due(100 + SETTLE_S)
+
+
+def test_a_node_that_was_relabelled_while_the_service_was_away_moves_as_it_is_seen() -> None:
+    seen, known = Seen(), [a_node(1, "r1"), a_node(2, "r1")]
+    found = [a_node(1, "r2"), a_node(2, "r1")]
+    assert seen.moving(found, 5, known) == {"n1"}
+    assert seen.moving(found, 5 + SETTLE_S, known) == set()
 
 
 def test_a_node_that_joins_does_not_move() -> None:

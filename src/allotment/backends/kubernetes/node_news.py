@@ -91,7 +91,7 @@ class NodeNews:
             found = joined(
                 nodes, there, cluster.inventory.on, self._is_visible, cluster.own_labels
             )
-            news.nodes |= self._settle(nodes, found, self._moving(found, now))
+            news.nodes |= self._settle(nodes, found, self._moving(nodes, found, now))
         if is_anew:
             self._forget_all_but({(node.id, node.name) for node in nodes})
         self._looked_at = nodes
@@ -99,9 +99,11 @@ class NodeNews:
             if is_anew or node.name in news.nodes or node.name in news.use:
                 self._tell_of(node)
 
-    def _moving(self, found: Sequence[Node], now: float) -> set[str]:
-        """Return the nodes whose labels changed a moment ago, as those of others may next."""
-        before, self._labels = self._labels, {}
+    def _moving(self, nodes: Sequence[Node], found: Sequence[Node], now: float) -> set[str]:
+        """Return the nodes whose labels changed a moment ago, as those of others may next. One
+        that is seen for the first time had those that are in force, if it is."""
+        before = {node.name: (node.labels, -inf) for node in nodes} | self._labels
+        self._labels = {}
         for node in found:
             labels, since = before.get(node.name, (node.labels, -inf))
             self._labels[node.name] = node.labels, since if labels == node.labels else now
