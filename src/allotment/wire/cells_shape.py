@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, PlainValidator
 
 from allotment.wire import amounts
-from allotment.wire.fields import Name, NameOrNone, NodeName, Truth, Word
+from allotment.wire.fields import Name, NodeName, NodeNameOrNone, Truth, Word
 from allotment.wire.job_shape import Shape
 
 MOST_PARTS = 100_000
@@ -47,7 +47,7 @@ class RootShape(Shape):
     """A cell that is part of no other."""
 
     type: Name = Field(examples=["v100-rack"])
-    name: NameOrNone = ""
+    name: NodeNameOrNone = ""  # By default that of its only node.
     nodes: list[NodeName] = Field(examples=["[n1, n2]"])
     devices: list[list[Index]] = Field(default=[], examples=["[[0, 1, 2, 3]]"])
 
@@ -57,7 +57,7 @@ class PinShape(Shape):
 
     id: Name = Field(examples=["vision-own"])
     type: Word = Field(examples=["v100-socket"])
-    node: Name = Field(examples=["n3"])
+    node: NodeName = Field(examples=["n3"])
     device: Index | None = None
 
 

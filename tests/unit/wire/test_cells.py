@@ -88,6 +88,7 @@ def test_a_configuration_with_cells_is_written_so_that_it_reads_back() -> None:
         f"{PINNED}tenants: {{a: {{cells: {{v100-node: 3}}, pins: [own]}}, b: }}",
         "hardware: [8 x dgx-a100 in racks of 4, 2 x cpu-32]\ntenants: {a: {cells: {core: 9}}}",
         f"{MIXED}tenants: {{a: {{cells: {{v100-node: 1}}, pins: [half]}}}}",
+        MIXED.replace("n1", "n" * 240) + "tenants: {a: {cells: {v100-node: 1}, pins: [half]}}",
     ):
         config, _ = read(text)
         written = msgspec.json.encode(config_to_wire(config)).decode()
