@@ -207,24 +207,20 @@ def report_of(
     node: Node,
     found: KubeNode | None,
     named: Sequence[NamedDevice] = (),
-    contradiction: str = "",
+    amiss: str = "",
     service: str = "",
 ) -> NodeReport:
     """Return how a node is: lost with all that runs there, or only closed to new work.
 
     Lost is only one that is not there any more. One that went silent may run what it ran.
-    `contradiction` is how it is not as the cells have it. What `service` itself has marked as
+    `amiss` is what else keeps new work off it. What `service` itself has marked as
     unhealthy is not closed for that.
     """
     if found is None:
-        reason = "; ".join(
-            filter(None, ("Kubernetes has no such node any more", contradiction))
-        )
+        reason = "; ".join(filter(None, ("Kubernetes has no such node any more", amiss)))
         return NodeReport(node.id, alive=False, reason=reason)
     unnamed = UNNAMED if named and node.devices and not has_names(node) else ""
-    return NodeReport(
-        node.id, alive=True, closed=_closed(found, service) or unnamed or contradiction
-    )
+    return NodeReport(node.id, alive=True, closed=_closed(found, service) or unnamed or amiss)
 
 
 def _closed(found: KubeNode, service: str = "") -> str:
