@@ -4,11 +4,10 @@ vendor's, and of which health they are."""
 import contextlib
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from tests.support.dra_driver import fields, grpc, message, skip_without_grpc
+from tests.support.kubelet_rpc import fields, grpc, message, served, skip_without_grpc
 from tests.support.kubernetes import GPUS, START_S, Kubernetes
 
 RESOURCE = "amd.com/gpu"
@@ -38,21 +37,10 @@ class Plugin:
 
     def start(self) -> Any:
         """Answer the kubelet, and have it know; return the server."""
-        lib = grpc()
-        plain = {"GetDevicePluginOptions": lambda _: b"", "Allocate": self._allocate}
-        handlers = {
-            name: lib.unary_unary_rpc_method_handler(lambda asked, _, call=call: call(asked))
-            for name, call in plain.items()
-        }
-        watch = lib.unary_stream_rpc_method_handler(lambda _, __: self._devices())
-        server = lib.server(ThreadPoolExecutor(4))
-        handler = lib.method_handlers_generic_handler(
-            PLUGIN, handlers | {"ListAndWatch": watch}
-        )
-        server.add_generic_rpc_handlers((handler,))
-        server.add_insecure_port(f"unix://{self._folder / SOCKET}")
-        server.start()
-        with lib.insecure_channel(f"unix://{self._folder / 'kubelet.sock'}") as channel:
+        calls = {"GetDevicePluginOptions": lambda _: b"", "Allocate": self._allocate}
+        streams = {"ListAndWatch": lambda _: self._devices()}
+        server = served(self._folder / SOCKET, PLUGIN, calls, streams)
+        with grpc().insecure_channel(f"unix://{self._folder / 'kubelet.sock'}") as channel:
             channel.unary_unary(REGISTER)(message("v1beta1", SOCKET, RESOURCE))
         self._kubernetes.until(
             lambda: self._offered() == str(GPUS), f"{RESOURCE} on {self._node}", START_S

@@ -6,34 +6,20 @@ that two claims have is refused, as a vendor's driver refuses it.
 """
 
 import contextlib
-import importlib
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.kube_devices import API, NVIDIA, a_device, a_slice
-from tests.support.kubernetes import BUILD, START_S, WHY, Kubernetes
+from tests.support.kubelet_rpc import field, fields, message, served, skip_without_grpc
+from tests.support.kubernetes import START_S, Kubernetes
 
-PLACES = (BUILD / "python", Path("~/.cache/allotment-k8s-1.36/python").expanduser())
-GRPC = next((place for place in PLACES if place.exists()), PLACES[0])
-"""Where grpcio is, which nothing else needs."""
 NAME = "gpu.nvidia.com"
 PREPARES = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 REGISTERS = "pluginregistration.Registration"
 Tree = dict[str, Any]
-Calls = dict[str, Callable[[bytes], bytes]]
-
-
-def skip_without_grpc() -> None:
-    """Skip a test where a driver cannot speak with a kubelet."""
-    if not (GRPC / "grpc").exists():
-        pytest.skip(f"{WHY}; missing: pip install --target {GRPC} grpcio")
 
 
 @contextlib.contextmanager
@@ -81,8 +67,10 @@ class Driver:
             "NodeUnprepareResources": self._unprepare,
         }
         registers = {"GetInfo": self._info, "NotifyRegistrationStatus": self._notified}
-        self._serve(self._endpoint, PREPARES, prepares)
-        self._serve(self._registry, REGISTERS, registers)
+        self._servers += [
+            served(self._endpoint, PREPARES, prepares, {}),
+            served(self._registry, REGISTERS, registers, {}),
+        ]
         self._kubernetes.until(
             self.is_registered.is_set, f"the driver of {self._node}", START_S
         )
@@ -122,20 +110,6 @@ class Driver:
     @property
     def _registry(self) -> Path:
         return self._folder / "kubelet" / "plugins_registry" / f"{NAME}-reg.sock"
-
-    def _serve(self, at: Path, service: str, calls: Calls) -> None:
-        lib = grpc()
-        handlers = {
-            name: lib.unary_unary_rpc_method_handler(lambda asked, _, call=call: call(asked))
-            for name, call in calls.items()
-        }
-        server = lib.server(ThreadPoolExecutor(4))
-        server.add_generic_rpc_handlers(
-            (lib.method_handlers_generic_handler(service, handlers),)
-        )
-        server.add_insecure_port(f"unix://{at}")
-        server.start()
-        self._servers.append(server)
 
     def _cdi(self) -> Tree:
         """Return what the container runtime does for each device."""
@@ -178,10 +152,10 @@ class Driver:
             }
             if claim["metadata"]["uid"] != uid or set(devices) & taken or not devices:
                 self.refused.append(f"{namespace}/{name}: {devices}, taken: {sorted(taken)}")
-                return _field(2, self.refused[-1])
+                return field(2, self.refused[-1])
             self.prepared[uid] = devices
         return b"".join(
-            _field(1, _told(each["request"], self._node, each["device"])) for each in mine
+            field(1, _told(each["request"], self._node, each["device"])) for each in mine
         )
 
     def _unprepared(self, namespace: str, uid: str, name: str) -> bytes:  # noqa: ARG002
@@ -190,68 +164,15 @@ class Driver:
         return b""
 
 
-def grpc() -> Any:
-    """Return the library that is found outside the checkout."""
-    if str(GRPC) not in sys.path:
-        sys.path.append(str(GRPC))
-    return importlib.import_module("grpc")
-
-
-# ── the few messages, as protobuf has them ──────────────────────────────────────────────
-
-
 def _answers(asked: bytes, answer: Callable[[str, str, str], bytes]) -> bytes:
     """Return what is answered for each claim that is asked about, by its uid."""
     said = b""
     for _, claim in fields(asked):
         words = {number: word.decode() for number, word in fields(claim)}
-        said += _field(1, _field(1, words[2]) + _field(2, answer(words[1], words[2], words[3])))
+        said += field(1, field(1, words[2]) + field(2, answer(words[1], words[2], words[3])))
     return said
 
 
 def _told(request: str, node: str, device: str) -> bytes:
     """Return a device of a claim, and how the container runtime knows it."""
     return message(request, node, device, f"allotment.io/gpu={device}")
-
-
-def message(*words: bytes | str) -> bytes:
-    """Return a message with these as its first fields."""
-    return b"".join(_field(number, word) for number, word in enumerate(words, 1))
-
-
-def _field(number: int, value: bytes | str) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return _varint(number << 3 | 2) + _varint(len(data)) + data
-
-
-def _varint(value: int) -> bytes:
-    said = bytearray()
-    while value > 127:
-        said.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*said, value])
-
-
-def fields(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield each field: its number, and its bytes, or those of a number."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(data):
-        key = varint()
-        size = varint()
-        if key & 7 == 0:
-            yield key >> 3, bytes([size]).strip(b"\0")
-            continue
-        yield key >> 3, data[at : at + size]
-        at += size
