@@ -32,14 +32,21 @@ def stuck(tmp_path: Path) -> Iterator[StuckFile]:
 
 
 class Waiting:
-    """A task whose command has ended with code 3, and left a process that does not die."""
+    """A task whose command ends with code 3, and leaves a process that does not die."""
 
-    def __init__(self, runner: Runner, stuck: StuckFile, **fields: object) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        stuck: StuckFile,
+        then: str = "",
+        leaves: str = "",
+        **fields: object,
+    ) -> None:
         self.marker = f"allot-test-{os.getpid()}-{os.urandom(4).hex()}"
         told = stuck.path.parent.parent / "told"
         script = (
-            f"(exec -a {self.marker} cat {stuck.path}) & "
-            f"while [ ! -e {told} ]; do sleep 0.02; done; exit 3"
+            f"trap 'exit 3' TERM; ({leaves or f'exec -a {self.marker} cat {stuck.path}'}) & "
+            f"while [ ! -e {told} ]; do sleep 0.02; done; {then}exit 3"
         )
         self.task = runner.launch(["bash", "-c", script], **fields)
         stuck.is_asked()
@@ -103,6 +110,33 @@ def test_a_killed_task_waits_for_a_thread_that_does_not_die(
     status = task.ended()
     assert (status["ended_by"], status["lost"]) == ("kill", False)
     assert not procfs.start_time(pid)
+
+
+@KINDS
+@pytest.mark.parametrize("cgroups", ["auto", "none"])
+def test_a_task_that_ended_waits_for_a_file_that_is_not_closed(
+    runner: Runner, stuck: StuckFile, kind: str, cgroups: str
+) -> None:
+    """A process that has begun to end may still have a device open."""
+    look = f"import os; os.open({str(stuck.closing)!r}, os.O_RDONLY); os._exit(0)"
+    leaves = f'exec /usr/bin/python3 -c "{look}"'
+    task = Waiting(runner, stuck, leaves=leaves, namespaces=kind, cgroups=cgroups).task
+    status = task.reaches(lambda status: "lingering" in status, "word of what does not die")
+    assert (status["phase"], status["exit_code"]) == ("running", 3)
+    stuck.let_go()
+    assert task.ended()["exit_code"] == 3
+
+
+def test_a_grace_that_ends_meanwhile_did_not_end_the_task(
+    runner: Runner, stuck: StuckFile
+) -> None:
+    task = Waiting(runner, stuck, then="sleep 1000 & wait; ").task
+    task.control("stop TERM 1500")  # What lingers is told of two seconds after the end.
+    status = task.reaches(lambda status: "lingering" in status, "word of what does not die")
+    assert (status["phase"], status["ended_by"]) == ("running", "stop")
+    stuck.let_go()
+    status = task.ended()
+    assert (status["exit_code"], status["ended_by"]) == (3, "stop")
 
 
 def test_a_task_that_ended_is_not_lost_with_its_supervisor(

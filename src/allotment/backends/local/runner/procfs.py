@@ -9,8 +9,9 @@ PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _DEAD: Final = "ZXx"
 _EXITING: Final = 4
 """PF_EXITING of the kernel, among the flags of a process."""
-_WAITS: Final = ("do_wait", "zap_pid_ns_processes")
-"""Where in the kernel a process that exits waits for those of its PID namespace."""
+_LAST_WAITS: Final = frozenset({"do_wait", "zap_pid_ns_processes"})
+"""Where in the kernel the first of a PID namespace, which has given all back, waits for those
+who are in it."""
 
 
 class Stat(NamedTuple):
@@ -104,21 +105,24 @@ def living(pid: int | str, proc: int | None = None) -> Stat | None:
 def holds(pid: int) -> bool:
     """Whether a process, or one below it, may still hold something: devices, memory.
 
-    The dead do not. Nor does the first of a PID namespace that has given all back, and only
-    waits for the others there to be gone, also for dead ones that somebody traces.
+    The dead do not. Nor does the first of a PID namespace that only waits for the dead there to
+    be gone, as for those that somebody traces. One that has only begun to end does: while one
+    of its files is closed, it has the others.
     """
-    found = living(pid)
-    if found is None or not (found.is_exiting and _only_waits(pid)):
-        return found is not None
-    return any(map(holds, children(pid)))
+    threads = [f"{pid}/task/{thread}" for thread in _threads(f"{pid}/task", None)]
+    seen = [(each, found) for each in threads if (found := stat(each))]
+    lives = [(each, found) for each, found in seen if found.state not in _DEAD]
+    if not all(found.is_exiting and _where(each) in _LAST_WAITS for each, found in lives):
+        return True
+    return bool(lives) and any(map(holds, children(pid)))
 
 
-def _only_waits(pid: int) -> bool:
-    """Whether a process that exits has let go of its files, and of all else before them."""
+def _where(thread: str) -> str:
+    """Return in which function of the kernel a thread waits; '' or 0 where that is not told."""
     try:
-        return read(f"/proc/{pid}/wchan") in _WAITS
+        return read(f"/proc/{thread}/wchan")
     except OSError:
-        return False
+        return ""
 
 
 def _threads(path: str, proc: int | None) -> list[str]:

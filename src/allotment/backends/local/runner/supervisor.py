@@ -317,6 +317,8 @@ class Supervisor:
         self._close_ends()
         self._course.is_over = True
         self._course.mark_end()
+        # Whom it waits for now, and with whom a grace may end, did not end the task.
+        self._status["ended_by"] = self._course.stopper.ended_by
         self._end_the_rest()
         self._judge()
         self._close_logs()
@@ -367,8 +369,7 @@ class Supervisor:
         poll.poll(max(0, int((deadline - time.monotonic()) * 1000)))
 
     def _judge(self) -> None:
-        self._status["ended_by"] = self._course.stopper.ended_by
-        if self._bwrap_status >= 0 and not self._course.stopper.ended_by:
+        if self._bwrap_status >= 0 and not self._status["ended_by"]:
             os.set_blocking(self._bwrap_status, False)
             verdict.judge_bwrap(self._status, os.read(self._bwrap_status, _PIPE_BYTES))
         ceiling = self._request.get("cpu_ceiling", False)
@@ -383,7 +384,7 @@ class Supervisor:
 
         So does Slurm with what holds a node, and a machine that goes down.
         """
-        if self._course.stopper.ended_by or self._status["exit_code"] == 0:
+        if self._status["ended_by"] or self._status["exit_code"] == 0:
             return False
         if verdict.is_terminated(self._status):
             deadline = time.monotonic() + _TOLD_S
