@@ -16,6 +16,7 @@ from urllib.parse import quote
 from allotment.model.datasets import ObjectPlace
 from allotment.service.data.objects.signing import Key
 from tests.support.patience import PATIENCE_S
+from tests.support.registry import WithUsers
 from tests.support.served import Served
 
 KEY: Final = Key("AKTEST", "a-secret-of-a-store")
@@ -191,3 +192,11 @@ def a_store(kind: type[S], folder: Path) -> Iterator[S]:
     finally:
         made.stop()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def log_in(service: WithUsers, name: str, secret: str = KEY.secret) -> None:
+    """Do what `allot data login` does."""
+    ran = service.allot(
+        "data", "login", "--key-id", KEY.id, "--secret-stdin", user=name, input=f"{secret}\n"
+    )
+    assert ran.returncode == 0, ran.stderr

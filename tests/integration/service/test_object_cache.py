@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from allotment.service.data.objects.objects import EACH
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.view import DataNote, ObjectsNote
 from tests.support.builders import ALICE, a_job
-from tests.support.object_stores import BUCKET, Moto, a_store
+from tests.support.object_stores import BUCKET, Moto
 from tests.unit.service.data.test_datasets import Stage
 
 KIB = 1 << 10
@@ -36,12 +36,6 @@ def nobody() -> bool:
 
 def somebody() -> bool:
     return True
-
-
-@pytest.fixture(scope="module")
-def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Moto]:
-    with a_store(Moto, tmp_path_factory.mktemp("store") / "moto") as made:
-        yield made
 
 
 class Node(Stage):

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,49 +12,13 @@ from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.listing import listing_of
 from tests.integration.service.test_data import as_user, job_of, refused
 from tests.support.cluster import until
-from tests.support.object_stores import BUCKET, KEY, Gate, Moto, Rclone, Store, a_store
-from tests.support.registry import CONFIG, Job, WithUsers, a_service
+from tests.support.object_stores import BUCKET, KEY, Gate, Moto, Rclone, Store
+from tests.support.registry import Job, WithUsers
 
 pytestmark = [
     pytest.mark.needs_root,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def reachable_once() -> Iterator[Path]:
-    """A folder that all users may pass through; pytest closes its own to them."""
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def service(reachable_once: Path) -> Iterator[WithUsers]:
-    with a_service(reachable_once, CONFIG) as made:
-        made.allot("ps")  # The users' homes are made.
-        log_in(made, "ann")
-        yield made
-
-
-@pytest.fixture(scope="module")
-def rclone(reachable_once: Path) -> Iterator[Rclone]:
-    with a_store(Rclone, reachable_once / "rclone") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def moto(reachable_once: Path) -> Iterator[Moto]:
-    with a_store(Moto, reachable_once / "moto") as made:
-        yield made
-
-
-def log_in(service: WithUsers, name: str, secret: str = KEY.secret) -> None:
-    """Do what `allot data login` does."""
-    ran = service.allot(
-        "data", "login", "--key-id", KEY.id, "--secret-stdin", user=name, input=f"{secret}\n"
-    )
-    assert ran.returncode == 0, ran.stderr
 
 
 def create(service: WithUsers, store: Store, name: str, *words: str) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import http.client
 import json
 import subprocess
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,44 +15,16 @@ import pytest
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.parts import PART, uploads_of
 from tests.integration.service.test_data import as_user, job_of
-from tests.integration.service.test_object_stores import log_in
 from tests.integration.service.test_saving import REPORT, is_kept, wait_for_file
 from tests.support.cluster import RealCluster, until
-from tests.support.object_stores import BUCKET, KEY, Gate, Meddler, Moto, Rclone, Store, a_store
-from tests.support.registry import CONFIG, Job, WithUsers, a_service
+from tests.support.object_stores import BUCKET, KEY, Gate, Meddler, Rclone, Store
+from tests.support.registry import Job, WithUsers
 
 pytestmark = [
     pytest.mark.needs_root,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
 LIST = ".allot-complete.json"
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def service(folder: Path) -> Iterator[WithUsers]:
-    with a_service(folder, CONFIG) as made:
-        made.allot("ps")  # The users' homes are made.
-        log_in(made, "ann")
-        yield made
-
-
-@pytest.fixture(scope="module")
-def rclone(folder: Path) -> Iterator[Rclone]:
-    with a_store(Rclone, folder / "rclone") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def moto(folder: Path) -> Iterator[Moto]:
-    with a_store(Moto, folder / "moto") as made:
-        yield made
 
 
 def create(service: WithUsers, endpoint: str, name: str) -> None:

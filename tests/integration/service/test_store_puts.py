@@ -3,10 +3,8 @@
 import hashlib
 import os
 import re
-import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +13,9 @@ from allotment.model.datasets import ObjectPlace
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.parts import PART
 from tests.integration.service.test_data import as_user, job_of, refused
-from tests.integration.service.test_object_stores import log_in
 from tests.support.cluster import until
-from tests.support.object_stores import BUCKET, KEY, Meddler, Moto, Rclone, Store, a_store
-from tests.support.registry import CONFIG, USERS, WithUsers, a_service
+from tests.support.object_stores import BUCKET, KEY, Meddler, Moto, Rclone, Store
+from tests.support.registry import USERS, WithUsers
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -26,33 +23,6 @@ pytestmark = [
 ]
 SETTLED_S = 2.2
 """So long after a change the client remembers a file."""
-
-
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
-
-
-@pytest.fixture(scope="module")
-def service(folder: Path) -> Iterator[WithUsers]:
-    with a_service(folder, CONFIG) as made:
-        made.allot("ps")  # The users' homes are made.
-        log_in(made, "ann")
-        yield made
-
-
-@pytest.fixture(scope="module")
-def rclone(folder: Path) -> Iterator[Rclone]:
-    with a_store(Rclone, folder / "rclone") as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def moto(folder: Path) -> Iterator[Moto]:
-    with a_store(Moto, folder / "moto") as made:
-        yield made
 
 
 def create(service: WithUsers, endpoint: str, name: str, *words: str) -> None:

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from tests.integration.service.test_data import as_user
-from tests.integration.service.test_object_stores import log_in
 from tests.integration.service.test_saving import REPORT, wait_for_file
 from tests.integration.service.test_store_checkpoints import create, wait_kept
 from tests.support.cluster import RealCluster
-from tests.support.object_stores import BUCKET, KEY, Rclone, a_store
+from tests.support.object_stores import BUCKET, KEY, Rclone, a_store, log_in
 from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import a_shared_folder
 from tests.support.registry import WithUsers

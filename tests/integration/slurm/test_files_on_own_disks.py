@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from tests.integration.service.test_data import as_user
-from tests.integration.service.test_object_stores import log_in
 from tests.integration.service.test_store_checkpoints import create
 from tests.integration.slurm.test_data_on_pilots import ENDED, SMALL, WithData
 from tests.integration.slurm.test_own_disks import CONFIG as OF_A_USER
 from tests.integration.slurm.test_own_disks import NOBODY, a_folder
 from tests.support.cluster import until
 from tests.support.exchange import owned, written
-from tests.support.object_stores import Rclone, a_store
+from tests.support.object_stores import Rclone, a_store, log_in
 from tests.support.on_pilots import OfAUser, runners
 from tests.support.patience import PATIENCE_S
 from tests.support.registry import USERS
