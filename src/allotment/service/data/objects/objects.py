@@ -6,6 +6,7 @@ before the first task that wants them, once for all jobs, with the key of the da
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -77,6 +78,8 @@ class Objects:
         self._disk = Threads("cache", each=4, total=8)
         self._journal = Journal(store.root.with_name("data-unfinished"))
         self._fetches: dict[Version, _Fetch] = {}
+        self.putting = Counter[str]()
+        """How many puts to a dataset are under way, by its id: what came for them stays."""
 
     def _ids(self) -> list[str]:
         return [
@@ -423,8 +426,9 @@ class Objects:
                 await self.sweep_one(dataset, older_s)
 
     async def sweep_one(self, dataset: Dataset, older_s: float) -> None:
-        """Remove what no version of a dataset has, unless one is being fetched."""
-        if any(version.id == dataset.id for version in self._fetches):
+        """Remove what no version of a dataset has, unless one is being fetched or put."""
+        is_fetched = any(version.id == dataset.id for version in self._fetches)
+        if is_fetched or self.putting[dataset.id]:
             return
         kept = {version.digest for version in dataset.versions}
         await self._on_disk(partial(self._store.sweep, dataset.id, kept, older_s))

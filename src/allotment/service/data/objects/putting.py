@@ -6,23 +6,24 @@ again. Nothing is overwritten that another version has. What did not change sinc
 version is copied by the store itself.
 """
 
+import asyncio
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from allotment.engine.datasets import no_such_data
 from allotment.engine.state import State
 from allotment.model.datasets import Dataset, DataVersion
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
 from allotment.service.content.manifest import FileEntry, Manifest, digest_of, needs
 from allotment.service.content.shelf import Shelf
-from allotment.service.data.objects.bucket import Bucket
+from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.cache import Seen
 from allotment.service.data.objects.lanes import LANES, in_lanes, taken
 from allotment.service.data.objects.listing import COMPLETE, Object, ObjectList, put_folders
@@ -54,6 +55,8 @@ class StorePuts:
         self._objects = objects
         self._shelf = shelf
         self._threads = Threads("putting", each=2, total=4)
+        self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
+        """By dataset and version: the same files twice at once are sent once."""
 
     async def put(
         self,
@@ -67,7 +70,28 @@ class StorePuts:
 
         Goes on where it was cut. Raises Rejected, and Stopped where it is not wanted any more.
         """
-        digest, newest = digest_of(data), dataset.version(0)
+        digest, putting = digest_of(data), self._objects.putting
+        turn = self._turns.setdefault((dataset.id, digest), asyncio.Lock())
+        putting[dataset.id] += 1
+        try:
+            async with turn:
+                return await self._alone(dataset, digest, data, manifest, actor, is_wanted)
+        finally:
+            putting[dataset.id] -= 1
+
+    async def _alone(
+        self,
+        dataset: Dataset,
+        digest: str,
+        data: bytes,
+        manifest: Manifest,
+        actor: Actor,
+        is_wanted: Callable[[], bool],
+    ) -> DataVersion | list[str]:
+        if not is_wanted():
+            raise Stopped
+        dataset = self._state.datasets.get((dataset.tenant, dataset.name), dataset)
+        newest = dataset.version(0)
         if newest is not None and newest.put and newest.digest == digest:
             return newest
         if any(file.path == COMPLETE for file in manifest.files):
@@ -94,11 +118,12 @@ class StorePuts:
             ) from None
         if not isinstance(put, ObjectList):
             return put
-        now = self._state.datasets.get((dataset.tenant, dataset.name))
-        if now is None or now.id != dataset.id:
-            raise no_such_data(dataset.full)
-        version = await self._objects.noted(now, Seen(put, digest), actor, put=True)
-        await self._threads.run(actor.user, partial(self._clear, dataset, manifest), PUTTING_S)
+        if not is_wanted():
+            raise Stopped
+        version = await self._objects.noted(dataset, Seen(put, digest), actor, put=True)
+        if self._objects.putting[dataset.id] == 1:  # Others may put the same files just now.
+            clear = partial(self._clear, dataset, manifest)
+            await self._threads.run(actor.user, clear, PUTTING_S)
         return version
 
     def _clear(self, dataset: Dataset, manifest: Manifest) -> None:
