@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.model.diagnosis import Owner
 from allotment.service.ports import ImageWish
 from tests.support.cluster import until
+from tests.support.disks import mounted
 from tests.support.registry import CONFIG, Job, WithUsers, a_file, a_service, busybox, layer
 from tests.support.registry import digest as digest_of
 from tests.support.scripted import Scripted, a_scripted_registry
@@ -287,9 +287,8 @@ def small_disk(reachable: Path) -> Iterator[Path]:
     """A store of images with a file system of its own, of 32 MiB."""
     store = reachable / "state/images"
     store.mkdir(parents=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "small", store], check=True)
-    yield store
-    subprocess.run(["umount", "-l", store], check=True)
+    with mounted(store, "-t", "tmpfs", "-o", "size=32m", "small"):
+        yield store
 
 
 def test_a_disk_that_fills_up_while_a_layer_is_unpacked(

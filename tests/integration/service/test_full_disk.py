@@ -16,6 +16,7 @@ from tests.integration.service.test_saving import (
     wait_for_file,
 )
 from tests.support.cluster import until
+from tests.support.disks import mounted
 from tests.support.registry import WithUsers, a_service
 
 pytestmark = [
@@ -31,14 +32,10 @@ def service(reachable: Path) -> Iterator[WithUsers]:
     """Start a service whose data have a file system of their own, of a few MiB."""
     data = reachable / "state/data"
     data.mkdir(parents=True)
-    size = f"size={ROOM_MIB}m"
-    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "small", data], check=True)
-    try:
-        with a_service(reachable) as made:
-            as_user(made, "ann", "ls")  # The users' homes are made.
-            yield made
-    finally:
-        subprocess.run(["umount", "-l", data], check=True)
+    small = mounted(data, "-t", "tmpfs", "-o", f"size={ROOM_MIB}m", "small")
+    with small, a_service(reachable) as made:
+        as_user(made, "ann", "ls")  # The users' homes are made.
+        yield made
 
 
 def a_large_put(service: WithUsers) -> None:

@@ -1,7 +1,6 @@
 """A state folder that somebody fills to its last byte: the service answers, and goes on."""
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from tests.integration.service.test_data import a_folder, as_user, refused
 from tests.integration.service.test_saving import settled, submitted, training, wait_for_file
 from tests.support.answering import answering
 from tests.support.cluster import until
+from tests.support.disks import mounted
 from tests.support.night import AT_NIGHT, at_night
 from tests.support.registry import WithUsers, a_file, a_service, busybox
 from tests.support.scripted import Scripted, a_scripted_registry
@@ -32,14 +32,10 @@ def service(reachable: Path) -> Iterator[WithUsers]:
     """Start a service whose whole state has a file system of its own."""
     state = reachable / "state"
     state.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", f"size={ROOM_MIB}m,mode=755", "small", state]
-    subprocess.run(words, check=True)
-    try:
-        with a_service(reachable) as made:
-            as_user(made, "ann", "ls")  # The users' homes are made.
-            yield made
-    finally:
-        subprocess.run(["umount", "-l", state], check=True)
+    small = mounted(state, "-t", "tmpfs", "-o", f"size={ROOM_MIB}m,mode=755", "small")
+    with small, a_service(reachable) as made:
+        as_user(made, "ann", "ls")  # The users' homes are made.
+        yield made
 
 
 @pytest.fixture

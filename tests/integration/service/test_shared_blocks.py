@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.service.test_data import as_user, job_of
+from tests.support.disks import mounted
 from tests.support.exchange import owned
 from tests.support.registry import USERS, WithUsers, a_service
 
@@ -36,13 +37,9 @@ def service() -> Iterator[WithUsers]:
         os.truncate(image, 1 << 30)
         subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", image], check=True)
         top.mkdir()
-        subprocess.run(["mount", "-o", "loop", image, top], check=True)
-        try:
-            with a_service(top) as made:
-                as_user(made, "ann", "ls")  # The users' homes are made.
-                yield made
-        finally:
-            subprocess.run(["umount", "-l", top], check=True)
+        with mounted(top, "-o", "loop", image), a_service(top) as made:
+            as_user(made, "ann", "ls")  # The users' homes are made.
+            yield made
 
 
 def taken(service: WithUsers) -> int:
