@@ -455,3 +455,10 @@ def test_what_leaves_the_configuration_is_forgotten() -> None:
     assert world.state.health == {}
     world.wait(RULES.worsen_ms)
     world.reloaded()
+
+
+def test_a_silent_node_is_told_of_with_the_reason_or_that_it_was_silent() -> None:
+    world = Watched(counted())
+    for reason, words in (("the switch is dead", "the switch is dead"), ("", "no heartbeat")):
+        told = heartbeat(world.state, NodeReport(NodeId(0), alive=False, reason=reason))
+        assert [report.words for report in told] == [words]

@@ -102,6 +102,7 @@ class Receiving:
             try:
                 fcntl.ioctl(own, _CLONE, whole)
             except OSError:
+                os.ftruncate(own, 0)  # a part may have been cloned, beyond what comes
                 os.posix_fallocate(own, 0, self._size)
                 return whole
             self._is_clone = True
