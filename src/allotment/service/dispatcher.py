@@ -69,7 +69,7 @@ class Dispatcher:
         self.brought: dict[JobId, str] = {}
         """What is brought for jobs that start, as a sentence without its full stop."""
         self._accounts = HostAccounts()
-        self._layouts = Layouts(workspaces.own)
+        self._layouts = Layouts(workspaces.own.folders)
         self._uses = uses
         self._tracking = tracking
         self.environments = Environments(state, workspaces.own.folders.root, backend)
@@ -237,8 +237,9 @@ class Dispatcher:
             phases = await self._uses.ready(job, workspace, nodes, is_wanted)
             self.brought[job.id] = "its environment is being prepared"
             phases += await self.environments.ready(job, workspace, nodes, is_wanted)
-            limits = self.state.config.limits
-            phases += await self._layouts.of(job, account, workspace, nodes, limits, is_wanted)
+            self.brought[job.id] = "its code is being copied"
+            limit = self.state.config.limits.code_store
+            phases += await self._layouts.of(job, account, workspace, nodes, limit, is_wanted)
             data = self._uses.mounts_of(job, workspace.folders)
         except BackendError as error:
             return dict.fromkeys(keys, str(error))

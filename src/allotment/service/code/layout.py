@@ -5,6 +5,7 @@ does meanwhile, no name of the user's is on the way. All that is made is a plain
 or a link that stays inside; nothing has a set-uid bit, and all is the user's.
 """
 
+import errno
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +18,6 @@ from allotment.model.errors import BackendError
 from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId
 from allotment.model.quantity import Instant, Millis
-from allotment.model.tenancy import Limits
 from allotment.rights.removing import remove
 from allotment.service.code.store import FOLDER, CodeStore, uid_of
 from allotment.service.content.manifest import FileEntry, Manifest, folders_of
@@ -39,10 +39,10 @@ PATIENCE_S: Final = 300.0
 class Layouts:
     """Lays out the code of attempts that start, here or on their nodes."""
 
-    def __init__(self, own: Workspace) -> None:
-        self._own = own
-        self._folders = own.folders
-        self._store = CodeStore(Path(own.folders.root))
+    def __init__(self, folders: Folders) -> None:
+        """`folders` are the service's own."""
+        self._folders = folders
+        self._store = CodeStore(Path(folders.root))
         self._threads = Threads("layout", each=2, total=4)
 
     async def of(
@@ -51,19 +51,20 @@ class Layouts:
         account: Account,
         workspace: Workspace,
         nodes: Sequence[str],
-        limits: Limits,
+        limit: int,
         is_wanted: Callable[[], bool],
     ) -> tuple[Phase, ...]:
         """Make the working folder of an attempt; return how long that took. Idempotent.
 
-        Returns early where it is not wanted any more. Raises BackendError, naming what failed.
+        A node keeps `limit` bytes of one user's code at most. Returns early where it is not
+        wanted any more. Raises BackendError, naming what failed.
         """
         if job.spec.code is None:
             return ()
         began = time.time()
         if isinstance(workspace, Bringing):
             copy = self._copy_of(job, job.spec.code.bundle, account.identity)
-            await workspace.bring_code(nodes, copy, limits.code_store, is_wanted)
+            await workspace.bring_code(nodes, copy, limit, is_wanted)
         else:  # Also where pods are shown this folder.
             await self._here(job, job.spec.code.bundle, account.identity)
         ms = int((time.time() - began) * 1000)
@@ -112,12 +113,14 @@ def copy_for(
     `code` is whose it is, and its name.
     """
     place = Path(folders.code(*of_job))
+    unnamed = _unnamed(place)
     place.parent.parent.mkdir(mode=0o755, exist_ok=True)
     place.parent.mkdir(mode=0o755, exist_ok=True)
     for folder in (place.parent.parent, place.parent):
         folder.chmod(0o755)
     for earlier in place.parent.iterdir():
-        if earlier != place:
+        # What is made for this attempt may be of a call that nobody waited for: it goes on.
+        if earlier != place and not earlier.name.startswith(unnamed):
             remove(None, str(earlier))
     uid, bundle = code
     lay_out(store, uid, store.manifest(uid, bundle), place, owner)
@@ -144,7 +147,7 @@ def lay_out(
     """
     if os.path.lexists(place):
         return
-    fresh = place.with_name(f".{os.urandom(8).hex()}")
+    fresh = place.with_name(_unnamed(place) + os.urandom(8).hex())
     fresh.mkdir(mode=0o700)
     try:
         top = os.open(fresh, _FOLDER)
@@ -153,10 +156,24 @@ def lay_out(
             _own(top, owner, 0o755)
         finally:
             os.close(top)
-        fresh.rename(place)
+        _name(fresh, place)
     except BaseException:
         remove(None, str(fresh))
         raise
+
+
+def _name(fresh: Path, place: Path) -> None:
+    try:
+        fresh.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        remove(None, str(fresh))  # Another call has made it meanwhile.
+
+
+def _unnamed(place: Path) -> str:
+    """Return how the name of a folder begins that is made for a place and is not whole."""
+    return f".{place.name}-"
 
 
 def _fill(

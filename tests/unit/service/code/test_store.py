@@ -1,6 +1,7 @@
 """The store of code: whole files only, each user's apart, and nothing longer than needed."""
 
 import os
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from allotment.model.errors import Rejected
-from allotment.model.ids import JobId
+from allotment.model.ids import AttemptNo, JobId
 from allotment.service.code.code import WORDS
-from allotment.service.code.layout import lay_out
+from allotment.service.code.layout import copy_for, lay_out
 from allotment.service.code.store import CodeStore
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.content.receiving import Receiving
 from allotment.service.content.shelf import Full, Room, blocks
+from allotment.service.launch import Folders
 
 ANN, BEN = 64101, 64102
 FILES = {"run": b"#!/bin/sh\n", "pkg/a.py": b"a = 1\n", "empty": b"", "pkg/large": b"x" * 9999}
@@ -132,6 +134,35 @@ def test_a_layout_that_fails_leaves_nothing(store: CodeStore, tmp_path: Path) ->
     with pytest.raises(FileNotFoundError):
         lay_out(store, ANN, manifest, tmp_path / "work", None)
     assert [path.name for path in tmp_path.iterdir()] == ["code"]
+
+
+class Slow(CodeStore):
+    """A store on a disk that answers when it is let to."""
+
+    def __init__(self, state_dir: Path) -> None:
+        super().__init__(state_dir)
+        self.is_asked, self.go = threading.Event(), threading.Event()
+
+    def file(self, uid: int, digest: str) -> Path:
+        self.is_asked.set()
+        self.go.wait()
+        return super().file(uid, digest)
+
+
+def test_a_copy_that_is_made_twice_at_once_is_whole(store: CodeStore, tmp_path: Path) -> None:
+    """A call that took too long is made again, and goes on all the same."""
+    code, folders, slow = (ANN, kept(store)), Folders(str(tmp_path)), Slow(tmp_path)
+    first, second = (JobId(7), AttemptNo(1)), (JobId(7), AttemptNo(2))
+    with ThreadPoolExecutor() as pool:
+        late = pool.submit(copy_for, slow, folders, code, first, None)
+        slow.is_asked.wait()
+        copy_for(store, folders, code, first, None)
+        slow.go.set()
+        late.result()
+    made = tmp_path / "working/7/attempt-1"
+    assert {path: (made / path).read_bytes() for path in FILES} == FILES
+    copy_for(store, folders, code, second, None)
+    assert [path.name for path in made.parent.iterdir()] == ["attempt-2"]
 
 
 def age(store: CodeStore, tmp_path: Path) -> None:
