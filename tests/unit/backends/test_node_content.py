@@ -6,6 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -56,8 +57,9 @@ class Files:
 class Straight:
     """A link without a wire: what it is asked the node does at once."""
 
-    def __init__(self, node: NodeContent) -> None:
+    def __init__(self, node: NodeContent, name: str = "n1") -> None:
         self.node = node
+        self.hello = SimpleNamespace(node=name)
         self.asked: list[ListedOp] = []
 
     async def call(self, op: ListedOp, *_: object, **_more: object) -> object:
@@ -311,6 +313,80 @@ def test_one_users_code_is_within_bounds_and_old_code_goes(tmp_path: Path) -> No
     take()
     assert node.do(HasListed(CODE, first.digest)) is False
     assert (folder / "working/2/attempt-1/a").read_bytes() == b"2" * 100_000
+
+
+class Held(Straight):
+    """A link over which files come only when they are let go."""
+
+    def __init__(self, node: NodeContent, name: str) -> None:
+        super().__init__(node, name)
+        self.is_reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def call(self, op: ListedOp, *_: object, **_more: object) -> object:
+        if isinstance(op, TakeFiles):
+            self.is_reached.set()
+            await self.go.wait()
+        return await super().call(op)
+
+
+def test_what_goes_to_one_node_holds_up_no_other(tmp_path: Path) -> None:
+    version = Files(tmp_path / "ours").listed({"a": b"a"})
+    kept = DataKept(MUCH, frozenset)
+
+    async def both() -> None:
+        sending = Sending()
+        slow = Held(node_in(tmp_path / "slow"), "n1")
+        fast = Straight(node_in(tmp_path / "fast"), "n2")
+        first, other = (
+            sending.data([cast("Any", link)], [version], kept, lambda: True)
+            for link in (slow, fast)
+        )
+        waits = asyncio.create_task(first)
+        await slow.is_reached.wait()
+        await asyncio.wait_for(other, 10)
+        assert not tree_of(tmp_path / "slow", version).exists()
+        slow.go.set()
+        await waits
+
+    asyncio.run(both())
+    for name in ("slow", "fast"):
+        assert (tree_of(tmp_path / name, version) / "a").read_bytes() == b"a"
+
+
+def test_two_jobs_have_the_same_data_sent_once(tmp_path: Path) -> None:
+    version = Files(tmp_path / "ours").listed({"a": b"a" * 1000})
+    kept = DataKept(MUCH, frozenset)
+
+    async def both() -> tuple[Straight, Held]:
+        node, sending = node_in(tmp_path / "node"), Sending()
+        first, second = Held(node, "n1"), Straight(node)
+        waits = asyncio.create_task(
+            sending.data([cast("Any", first)], [version], kept, lambda: True)
+        )
+        await first.is_reached.wait()
+        other = asyncio.create_task(
+            sending.data([cast("Any", second)], [version], kept, lambda: True)
+        )
+        await asyncio.sleep(0)
+        first.go.set()
+        await asyncio.gather(waits, other)
+        return second, first
+
+    second, first = asyncio.run(both())
+    assert second.sent == 0
+    assert first.sent > 1000
+
+
+def test_trouble_with_one_copy_of_code_breaks_off_no_files_that_come(tmp_path: Path) -> None:
+    node = node_in(tmp_path / "node")
+    code = Files(tmp_path / "ours", CODE).listed({"a": b"x" * 100})
+    name = bytes.fromhex(digest_of(b"x" * 100))
+    head = name + (100).to_bytes(8, "big")
+    node.do(TakeFiles(CODE, head + b"x" * 50, MUCH, is_first=True))
+    with pytest.raises(BackendError, match="No such file"):
+        node.do(LayCode(CODE, code.digest, JobId(1), AttemptNo(1)))
+    node.do(TakeFiles(CODE, b"x" * 50, MUCH, is_first=False))
+    assert len(list((tmp_path / "node/code/1000/files").glob("*/*"))) == 1
 
 
 def test_who_is_not_wanted_any_more_waits_for_no_turn() -> None:

@@ -68,37 +68,44 @@ class Sending:
         Raises BackendError.
         """
         for each in versions:
-            async with self._turns.turn(each.owner, is_wanted) as is_ours:
-                lacking = await _lacking(links, each) if is_ours else ()
-                await gather_all([_lay(link, each, kept, is_wanted) for link in lacking])
+            await gather_all([self._data_to(link, each, kept, is_wanted) for link in links])
 
     async def code(
         self, links: Sequence[Link], copy: CodeCopy, limit: int, is_wanted: Callable[[], bool]
     ) -> None:
         """Have code copied on nodes to where an attempt works. As `data`."""
+        await gather_all([self._code_to(link, copy, limit, is_wanted) for link in links])
+
+    async def _data_to(
+        self, link: Link, version: Listed, kept: DataKept, is_wanted: Callable[[], bool]
+    ) -> None:
+        async with self._lacking(link, version, is_wanted) as is_lacking:
+            if is_lacking and await _send(link, version, kept.limit, is_wanted, kept.in_use):
+                await _done(link, fm.LayData(version.owner, version.digest))
+
+    async def _code_to(
+        self, link: Link, copy: CodeCopy, limit: int, is_wanted: Callable[[], bool]
+    ) -> None:
         code = copy.code
-        lay = fm.LayCode(code.owner, code.digest, copy.job, copy.attempt, copy.identity)
-        async with self._turns.turn(code.owner, is_wanted) as is_ours:
-            if not is_ours:
-                return
-            lacking = await _lacking(links, code)
-            await gather_all([_send(link, code, limit, is_wanted) for link in lacking])
+        async with self._lacking(link, code, is_wanted) as is_lacking:
+            if is_lacking:
+                await _send(link, code, limit, is_wanted)
         if is_wanted():
-            await gather_all([_done(link, lay) for link in links])
+            lay = fm.LayCode(code.owner, code.digest, copy.job, copy.attempt, copy.identity)
+            await _done(link, lay)
 
+    @asynccontextmanager
+    async def _lacking(
+        self, link: Link, listed: Listed, is_wanted: Callable[[], bool]
+    ) -> AsyncGenerator[bool]:
+        """Wait for the turn of an owner's files on a node, and say whether it lacks some.
 
-async def _lacking(links: Sequence[Link], listed: Listed) -> list[Link]:
-    """Return the links to nodes that do not have all files of a list."""
-    asked = [link.call(fm.HasListed(listed.owner, listed.digest), bool) for link in links]
-    return [link for link, has in zip(links, await gather_all(asked), strict=True) if not has]
-
-
-async def _lay(
-    link: Link, version: Listed, kept: DataKept, is_wanted: Callable[[], bool]
-) -> None:
-    """Send what a node lacks of a version, and have it laid out."""
-    if await _send(link, version, kept.limit, is_wanted, kept.in_use):
-        await _done(link, fm.LayData(version.owner, version.digest))
+        What goes to other nodes is not waited for.
+        """
+        name = f"{link.hello.node} {listed.owner}"
+        async with self._turns.turn(name, is_wanted) as is_ours:
+            asked = fm.HasListed(listed.owner, listed.digest)
+            yield is_ours and not await link.call(asked, bool)
 
 
 async def _send(
