@@ -86,7 +86,8 @@ class NodeContent:
                 case LayCode():
                     self._lay_code(op)
         except (OSError, BadManifest, Rejected) as error:
-            self._leave_off(op.owner)
+            if isinstance(op, TakeFiles):  # Others come while files for another job do.
+                self._leave_off(op.owner)
             why = error.message if isinstance(error, Rejected) else None
             why = why or getattr(error, "strerror", None) or str(error)
             raise BackendError(f"files cannot be kept on the node: {why}") from error
@@ -208,10 +209,8 @@ class NodeContent:
                     continue  # A job has just asked for it.
                 gone = self._data.take_away(each, digest)
             stays = needed if f"data/{each}" == op.owner else set[str]()
-            programs = [f"{file}.x" for file in files]
-            self._data.free(each, gone, digest, [*files, *programs], stays.__contains__)
             self._data.shelf(each).list_file(digest).unlink(missing_ok=True)
-            self._data.shelf(each).count_anew()
+            self._data.free(each, gone, digest, files, stays.__contains__)
 
     # ── for tasks ───────────────────────────────────────────────────────────────────
 
