@@ -37,7 +37,8 @@ def shown(
             first = entry.readlink() if is_link else entry
             words += ["--symlink" if is_link else "--dev-bind-try", str(first), str(entry)]
     for source, at, how in mounts:
-        words += ["--bind" if how == "rw" else "--ro-bind", source, at]
+        # Links on the way to the place lead nowhere for bubblewrap, which has another root.
+        words += ["--bind" if how == "rw" else "--ro-bind", source, os.path.realpath(at)]
     return [*words, "--chdir", cwd, "--", "/bin/sh", "-c", RUN, *argv]
 
 
