@@ -232,7 +232,8 @@ class TaskLaunch(msgspec.Struct, frozen=True):
 class DataMount(msgspec.Struct, frozen=True):
     """A folder of this host with a dataset, to be mounted for all tasks of a gang.
 
-    It is opened with the service's rights, and read-only unless they may `write`.
+    It is opened with the service's rights, in jobs of Slurm with their user's, and read-only
+    unless they may `write`.
     """
 
     source: str

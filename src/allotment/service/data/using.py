@@ -5,7 +5,7 @@ Rights are looked at both times: a grant that was taken back meanwhile counts no
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -97,8 +97,14 @@ class DataUses:
         used = tuple([await self._settled(use, spec.tenant, owner) for use in spec.data])
         asked = {Ability.DATASETS if use.digest else Ability.FOLDERS for use in used}
         may = self._mounting(spec.engine, asked)
-        able = await self._able(may, used)
-        await self._check_on(able.values(), spec, used, owner)
+        able = await self._able(may, spec, used, owner)
+        here = [
+            each
+            for each in able.values()
+            if not (isinstance(each, Contained) or _is_apart(each))
+        ]
+        if not spec.image and (here or not able):
+            await self._check_places(used, owner)
         if any(map(_is_apart, able.values())):  # Its files may have to go to a node, too.
             used = tuple(msgspec.structs.replace(use, fetched=bool(use.digest)) for use in used)
         if spec.engine in ("", ANY_ENGINE) and len(able) == 1 < len(may):
@@ -175,53 +181,53 @@ class DataUses:
                 f"user:{owner.user} --write`.",
             )
 
-    async def _check_on(
+    async def _able(
         self,
-        able: Iterable[Backend],
+        may: Mapping[str, Backend],
         spec: JobSpec,
         used: tuple[DataUse, ...],
         owner: Actor,
-    ) -> None:
-        """Raise Rejected where the user cannot have the places, or the folders, there."""
-        engines = list(able)
-        if engines and not any(isinstance(each, Mounting) for each in engines):
-            if spec.mpi is Mpi.MPIRUN:
-                raise Rejected(
-                    Code.NOT_SUPPORTED,
-                    "On this engine the ranks that mpirun starts do not find folders by name.",
-                    "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
-                )
-            await self._check_rights(used, owner)
-        here = [
-            each for each in engines if not (isinstance(each, Contained) or _is_apart(each))
-        ]
-        if not spec.image and (here or not engines):
-            await self._check_places(used, owner)
-
-    async def _able(
-        self, able: Mapping[str, Backend], used: Sequence[DataUse]
     ) -> Mapping[str, Backend]:
         """Return of these engines those that mount what a job uses.
 
         Raises Rejected where none does; and where several do and others not, as a job names
         one engine or none.
         """
-        mounts = [self._found(use, Folders(self._state_dir)) for use in used]
-        trouble: dict[str, str] = {}
-        for name, each in able.items():
-            if isinstance(each, Mounting) and (why := await each.why_no_mounts(mounts)):
-                trouble[name] = why
-        left = {name: each for name, each in able.items() if name not in trouble}
-        if trouble and not left:
-            words = " ".join(dict.fromkeys(trouble.values()))
-            raise Rejected(Code.NOT_SUPPORTED, words, INSTEAD[Ability.DATASETS])
-        if trouble and len(left) > 1:
+        refused: dict[str, Rejected] = {}
+        for name, engine in may.items():
+            try:
+                await self._check_mounts(engine, spec, used, owner)
+            except Rejected as error:
+                refused[name] = error
+        left = {name: each for name, each in may.items() if name not in refused}
+        if refused and not left:
+            first = next(iter(refused.values()))
+            words = " ".join(dict.fromkeys(each.message for each in refused.values()))
+            raise Rejected(first.code, words, first.hint)
+        if refused and len(left) > 1:
             raise Rejected(
                 Code.NOT_SUPPORTED,
-                " ".join(f"{name}: {why}" for name, why in trouble.items()),
+                " ".join(f"{name}: {each.message}" for name, each in refused.items()),
                 f"Name an engine that can mount the data: {' or '.join(left)} (`engine`).",
             )
         return left
+
+    async def _check_mounts(
+        self, engine: Backend, spec: JobSpec, used: tuple[DataUse, ...], owner: Actor
+    ) -> None:
+        """Raise Rejected where an engine does not mount what a job uses for its user."""
+        if isinstance(engine, Mounting):
+            mounts = [self._found(use, Folders(self._state_dir)) for use in used]
+            if why := await engine.why_no_mounts(mounts):
+                raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.DATASETS])
+            return
+        if spec.mpi is Mpi.MPIRUN:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                "On this engine the ranks that mpirun starts do not find folders by name.",
+                "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
+            )
+        await self._check_rights(used, owner)
 
     def _mounting(self, engine: str, asked: set[Ability]) -> Mapping[str, Backend]:
         """Return the engines that a job may run on, and that can do what is asked of them."""

@@ -16,12 +16,13 @@ from allotment.model.datasets import DataKind, Dataset
 from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import Actor
+from allotment.model.spec import Mpi
 from allotment.rights import disk
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.content.receiving import UNSAID
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.using import DataUses, NotUsable
-from allotment.service.data.view import DataNote, DataWanted
+from allotment.service.data.view import DataNote, DataWanted, GrantNote
 from allotment.service.launch import Folders
 from tests.support.builders import ALICE, a_config, a_job, a_tenant
 from tests.support.world import World
@@ -225,7 +226,7 @@ def test_what_would_be_mounted_is_said(stage: Stage) -> None:
 class Engine:
     """An engine that mounts datasets, or says why it does not."""
 
-    abilities = frozenset({Ability.DATASETS})
+    abilities = frozenset({Ability.DATASETS, Ability.FOLDERS})
 
     def __init__(self, why: str = "") -> None:
         self._why = why
@@ -234,22 +235,31 @@ class Engine:
         return self._why
 
 
+class WithRights:
+    """An engine that shows folders to tasks with the rights of their user."""
+
+    abilities = frozenset({Ability.FOLDERS})
+
+
 class Engines:
     """Several engines."""
 
-    def __init__(self, **engines: Engine) -> None:
+    def __init__(self, **engines: Engine | WithRights) -> None:
         self._engines = engines
 
-    def engines_for(self, engine: str) -> Mapping[str, Engine]:
+    def engines_for(self, engine: str) -> Mapping[str, Engine | WithRights]:
         found = self._engines.get(engine)
         return {engine: found} if found is not None else self._engines
 
 
-async def engine_of(stage: Stage, backend: Engines, engine: str = "") -> str:
+async def engine_of(
+    stage: Stage, backend: Engines, engine: str = "", name: str = "words", mpi: Mpi = Mpi.NONE
+) -> str:
     """Return the engine to which a job with a dataset is bound."""
     uses = DataUses(stage.world.state, stage.datasets, cast("Any", backend), cast("Any", None))
-    used = (DataUse("vision", "words", 0, "/data/w"),)
-    spec = msgspec.structs.replace(a_job().spec(), data=used, image="i", engine=engine)
+    used = (DataUse("vision", name, 0, "/data/w"),)
+    spec = a_job().spec()
+    spec = msgspec.structs.replace(spec, data=used, image="i", engine=engine, mpi=mpi)
     return (await uses.settled(spec, ALICE)).engine
 
 
@@ -268,5 +278,43 @@ def test_a_job_runs_where_what_it_uses_can_be_mounted(stage: Stage) -> None:
         with pytest.raises(Rejected, match="pods: No pod can be shown the data") as refused:
             await engine_of(stage, Engines(here=Engine(), pods=pods, there=Engine()))
         assert "here or there" in refused.value.hint
+
+    run(work)
+
+
+def test_a_job_runs_where_a_folder_is_shown_to_all_its_ranks(stage: Stage) -> None:
+    async def work() -> None:
+        note = DataNote("nfs", folder="/usr")
+        await stage.datasets.create(note, "vision", Actor("root", 0))
+        await stage.datasets.grant("nfs", GrantNote(user="alice"), Actor("root", 0))
+
+        async def bound(backend: Engines, engine: str = "") -> str:
+            return await engine_of(stage, backend, engine, "nfs", Mpi.MPIRUN)
+
+        both = Engines(jobs=WithRights(), held=Engine())
+        assert await bound(both) == "held"
+        assert await bound(both, "held") == "held"
+        for alone in ("jobs", ""):
+            with pytest.raises(Rejected, match="ranks that mpirun starts") as refused:
+                await bound(Engines(jobs=WithRights()), alone)
+            assert "mpi: pmix" in refused.value.hint
+        with pytest.raises(Rejected, match="jobs: On this engine the ranks") as refused:
+            await bound(Engines(jobs=WithRights(), held=Engine(), more=Engine()))
+        assert "held or more" in refused.value.hint
+
+    run(work)
+
+
+def test_versions_bind_no_job_to_an_engine_that_has_only_folders(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        pods = Engine("No pod can be shown the data.")
+        both = Engines(jobs=WithRights(), pods=pods)
+        with pytest.raises(Rejected, match="No pod can be shown the data"):
+            await engine_of(stage, both)
+        assert await engine_of(stage, Engines(jobs=WithRights(), pods=pods, held=Engine())) == (
+            "held"
+        )
 
     run(work)
