@@ -54,9 +54,9 @@ def container_of(gang: GangLaunch, task: TaskLaunch, program: str) -> dict[str, 
         "options": [
             "--no-eval",  # What the job says is text: not to be read by a shell once more.
             *(["--no-https"] if image.is_near else []),
-            *_mounts(gang.read_only, "ro"),
-            *_mounts(gang.writable),
-            *(word for each in gang.data for word in _mount(each)),
+            *_mounts(DataMount(path, path) for path in gang.read_only),
+            *_mounts(DataMount(path, path, write=True) for path in gang.writable),
+            *_mounts(gang.data),
             "--pwd", wish.begins_in or gang.workdir,
         ],
         "image": f"docker://{image.exact if image.digest else image}",
@@ -66,17 +66,14 @@ def container_of(gang: GangLaunch, task: TaskLaunch, program: str) -> dict[str, 
     }  # fmt: skip
 
 
-def _mounts(paths: Iterable[str], *how: str) -> Sequence[str]:
-    mounts = (DataMount(path, path, write="ro" not in how) for path in paths)
-    return [word for each in mounts for word in _mount(each)]
-
-
-def _mount(mount: DataMount) -> Sequence[str]:
-    line = io.StringIO()
-    how = () if mount.write else ("ro",)
-    fields = ("type=bind", f"source={mount.source}", f"destination={mount.at}", *how)
-    csv.writer(line, lineterminator="").writerow(fields)
-    return ("--mount", line.getvalue())
+def _mounts(mounts: Iterable[DataMount]) -> Sequence[str]:
+    words: list[str] = []
+    for each in mounts:
+        line, how = io.StringIO(), () if each.write else ("ro",)
+        fields = ("type=bind", f"source={each.source}", f"destination={each.at}", *how)
+        csv.writer(line, lineterminator="").writerow(fields)
+        words += ["--mount", line.getvalue()]
+    return words
 
 
 class ApptainerImages:
