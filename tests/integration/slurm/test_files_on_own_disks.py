@@ -17,14 +17,14 @@ from tests.integration.service.test_data import as_user
 from tests.integration.service.test_store_checkpoints import create
 from tests.integration.slurm.test_data_on_pilots import ENDED, SMALL, WithData
 from tests.integration.slurm.test_own_disks import CONFIG as OF_A_USER
-from tests.integration.slurm.test_own_disks import NOBODY, a_folder
+from tests.integration.slurm.test_own_disks import NOBODY, a_folder, with_own_disks
 from tests.support.cluster import until
 from tests.support.exchange import owned, written
 from tests.support.object_stores import Rclone, a_store, log_in
 from tests.support.on_pilots import OfAUser, runners
 from tests.support.patience import PATIENCE_S
 from tests.support.registry import USERS
-from tests.support.slurm import TOOLS, a_slurm
+from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -109,22 +109,14 @@ class OnNodes(WithData):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[OnNodes]:
-    with (
-        a_folder("ours") as ours,
-        a_folder("disk") as disk,
-        a_folder("seen") as seen,
-        a_slurm(apart=(ours, disk)) as up,
-    ):
-        (ours / "state").mkdir()
-        running = OnNodes(ours / "state", up, CONFIG.format(disk=disk))
+    def made(ours: Path, disk: Path, slurm: Slurm) -> OnNodes:
+        running = OnNodes(ours / "state", slurm, CONFIG.format(disk=disk))
         running.disk, running.seen = disk, seen
         running.make_homes()
-        running.up()
-        try:
-            yield running
-        finally:
-            running.down()
-            up.clear()
+        return running
+
+    with a_folder("seen") as seen, with_own_disks(made) as running:
+        yield running
 
 
 @pytest.fixture
@@ -372,36 +364,35 @@ def taken(cluster: OnNodes, user: str, command: str, **more: Any) -> int:
 class OfAUserAlone(OfAUser):
     """A service of an ordinary user, that sees no disk of its nodes."""
 
+    disk: Path
+    project: Path
+
     def up(self) -> None:
         self.until_up(self.allot("up", "--config", str(self.config)))
 
 
 @pytest.mark.needs_tool("bwrap")
 def test_pilots_of_a_user_get_code_and_data_too() -> None:
-    with a_folder("ours") as ours, a_folder("disk") as disk, a_slurm(apart=(ours, disk)) as up:
+    def made(ours: Path, disk: Path, slurm: Slurm) -> OfAUserAlone:
         for node in ("n1", "n2"):
-            up.seen_by(node, disk).chmod(0o1777)
-        (ours / "state").mkdir()
-        running = OfAUserAlone(ours / "state", up, OF_A_USER.format(disk=disk))
-        project = owned(ours / "project", NOBODY)
-        written(project / "a", "in-code\n", NOBODY)
-        running.up()
-        try:
-            running.until_held()
-            for words in (("create", "words"), ("put", "words", str(project))):
-                made = running.allot("data", *words)
-                assert made.returncode == 0, made.stderr
-            script = (
-                "cat a /data/w/a; pwd; id -u; echo x >a; echo x >/data/w/a || echo read-only"
-            )
-            small = ("--cpus", "0.1", "--memory", "64MiB", "--data", "words=/data/w")
-            words = ("run", "-q", "--code", str(project), *small, "--", "sh", "-c", script)
-            ran = running.allot(*words)
-            assert ran.returncode == 0, ran.stderr
-            said = ran.stdout.splitlines()
-            assert said[:2] == ["in-code", "in-code"]
-            assert said[2].startswith(f"{disk}/pilots/")
-            assert said[3:] == [str(NOBODY), "read-only"]
-        finally:
-            running.down()
-            up.clear()
+            slurm.seen_by(node, disk).chmod(0o1777)
+        running = OfAUserAlone(ours / "state", slurm, OF_A_USER.format(disk=disk))
+        running.disk, running.project = disk, owned(ours / "project", NOBODY)
+        written(running.project / "a", "in-code\n", NOBODY)
+        return running
+
+    with with_own_disks(made) as running:
+        running.until_held()
+        project = str(running.project)
+        for words in (("create", "words"), ("put", "words", project)):
+            done = running.allot("data", *words)
+            assert done.returncode == 0, done.stderr
+        script = "cat a /data/w/a; pwd; id -u; echo x >a; echo x >/data/w/a || echo read-only"
+        small = ("--cpus", "0.1", "--memory", "64MiB", "--data", "words=/data/w")
+        words = ("run", "-q", "--code", project, *small, "--", "sh", "-c", script)
+        ran = running.allot(*words)
+        assert ran.returncode == 0, ran.stderr
+        said = ran.stdout.splitlines()
+        assert said[:2] == ["in-code", "in-code"]
+        assert said[2].startswith(f"{running.disk}/pilots/")
+        assert said[3:] == [str(NOBODY), "read-only"]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.slurm.test_own_disks import a_folder as a_folder_of
+from tests.integration.slurm.test_own_disks import with_own_disks
 from tests.support.cluster import RealCluster, until
 from tests.support.on_pilots import Piloted, runners
 from tests.support.on_slurm import shell
@@ -30,7 +30,7 @@ from tests.support.registry import (
     login,
 )
 from tests.support.scripted import Scripted, a_scripted_registry
-from tests.support.slurm import TOOLS, a_slurm
+from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -82,20 +82,13 @@ class OnNodes(WithUsers, Piloted):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[OnNodes]:
-    with (
-        a_folder_of("ours") as ours,
-        a_folder_of("disk") as disk,
-        a_slurm(apart=(ours, disk)) as up,
-    ):
-        (ours / "state").mkdir()
-        running = OnNodes(ours / "state", up, CONFIG.format(disk=disk))
+    def made(ours: Path, disk: Path, slurm: Slurm) -> OnNodes:
+        running = OnNodes(ours / "state", slurm, CONFIG.format(disk=disk))
         running.disk = disk
-        running.up()
-        try:
-            yield running
-        finally:
-            running.down()
-            up.clear()
+        return running
+
+    with with_own_disks(made) as running:
+        yield running
 
 
 @pytest.fixture

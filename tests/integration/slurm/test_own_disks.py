@@ -7,20 +7,21 @@ node's own folder are empty ones of its own: what went by a shared disk would no
 import json
 import pwd
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from tests.support.cluster import until
+from tests.support.cluster import RealCluster, until
 from tests.support.image_python import host_python
 from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import as_nobody, shell
 from tests.support.package_index import Index, a_package_index
 from tests.support.python_mirror import HERE, Mirror
 from tests.support.registry import a_registry, busybox
-from tests.support.slurm import TOOLS, a_slurm
+from tests.support.slurm import TOOLS, Slurm, a_slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl", "unshare")]
 
@@ -32,6 +33,7 @@ nodes:
 - {{names: [n1, n2], cpu: 4, memory: 2000MiB, disk: 1TiB, gpu: {{type: a100, count: 4}}}}
 tenants: {{lab: {{}}}}
 """
+S = TypeVar("S", bound=RealCluster)
 
 
 class OwnDisks(Piloted):
@@ -60,6 +62,21 @@ def a_folder(name: str) -> Iterator[Path]:
         yield Path(made)
 
 
+@contextmanager
+def with_own_disks(made: Callable[[Path, Path, Slurm], S]) -> Iterator[S]:
+    """Run a service, made of its folder and of what is a folder of each node's own disk."""
+    with a_folder("ours") as ours, a_folder("disk") as disk, a_slurm(apart=(ours, disk)) as up:
+        (ours / "state").mkdir()
+        running = made(ours, disk, up)
+        running.up()
+        try:
+            yield running
+        finally:
+            running.down()
+            up.clear()
+        assert not list(disk.iterdir()), "the node's folder was made on the service's disk"
+
+
 @pytest.fixture(scope="module")
 def index() -> Iterator[Index]:
     with a_folder("home") as home, pytest.MonkeyPatch.context() as patch:
@@ -71,19 +88,14 @@ def index() -> Iterator[Index]:
 
 @pytest.fixture(scope="module")
 def service(index: Index) -> Iterator[OwnDisks]:  # noqa: ARG001 - its pip.conf names it
-    with a_folder("ours") as ours, a_folder("disk") as disk, a_slurm(apart=(ours, disk)) as up:
-        (ours / "state").mkdir()
+    def made(ours: Path, disk: Path, slurm: Slurm) -> OwnDisks:
         mirror = Mirror(ours / "pythons")
         mirror.add(98)
         text = f"{CONFIG.format(disk=disk)}pythons: {mirror.list.as_uri()}\n"
-        running = OwnDisks(ours / "state", up, text)
-        running.up()
-        try:
-            yield running
-        finally:
-            running.down()
-            up.clear()
-        assert not list(disk.iterdir()), "the node's folder was made on the service's disk"
+        return OwnDisks(ours / "state", slurm, text)
+
+    with with_own_disks(made) as running:
+        yield running
 
 
 @pytest.fixture
