@@ -11,7 +11,7 @@ from tests.integration.slurm.test_mpi import RING
 from tests.support.cluster import until
 from tests.support.on_pilots import CONFIG, Piloted
 from tests.support.on_slurm import a_shared_folder, as_nobody
-from tests.support.slurm import TOOLS, Slurm, a_slurm
+from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -142,25 +142,17 @@ def test_pmi_is_refused_with_what_to_do_instead(cluster: Piloted) -> None:
 
 @pytest.mark.needs_tool("unshare")
 def test_a_ring_goes_over_nodes_with_disks_of_their_own() -> None:
-    with (
-        a_shared_folder() as made,
-        own.a_folder("ours") as ours,
-        own.a_folder("disk") as disk,
-        a_slurm(apart=(ours, disk)) as slurm,
-    ):
-        (ours / "state").mkdir()
-        program = built_in(made)
-        cluster = own.OwnDisks(ours / "state", slurm, apart(own.CONFIG.format(disk=disk)))
-        cluster.up()
-        try:
-            cluster.until_held()
-            job = cluster.submit(ring(program))
-            cluster.wait_for(job, "succeeded", "failed")
-            said = said_by(cluster, job)
-            assert cluster.state_of(job) == "succeeded", all_said(cluster, job)
-            assert all(f"rank {rank} of 4" in said for rank in range(4))
-        finally:
-            cluster.down()
+    def made(ours: Path, disk: Path, slurm: Slurm) -> own.OwnDisks:
+        return own.OwnDisks(ours / "state", slurm, apart(own.CONFIG.format(disk=disk)))
+
+    with a_shared_folder() as folder, own.with_own_disks(made) as cluster:
+        program = built_in(folder)
+        cluster.until_held()
+        job = cluster.submit(ring(program))
+        cluster.wait_for(job, "succeeded", "failed")
+        said = said_by(cluster, job)
+        assert cluster.state_of(job) == "succeeded", all_said(cluster, job)
+        assert all(f"rank {rank} of 4" in said for rank in range(4))
 
 
 def test_an_evicted_job_saves_on_all_nodes_within_its_grace(cluster: Piloted) -> None:
