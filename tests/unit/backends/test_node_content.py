@@ -329,6 +329,29 @@ class Held(Straight):
         return await super().call(op)
 
 
+def test_what_is_there_waits_for_nothing_that_comes(tmp_path: Path) -> None:
+    files, node = Files(tmp_path / "ours"), node_in(tmp_path / "node")
+    there, comes = files.listed({"a": b"a"}), files.listed({"a": b"b"})
+    kept = DataKept(MUCH, frozenset)
+    bring(node, there)
+
+    async def both() -> None:
+        sending, slow = Sending(), Held(node, "n1")
+        first, other = (
+            sending.data([cast("Any", link)], [version], kept, lambda: True)
+            for link, version in ((slow, comes), (Straight(node), there))
+        )
+        waits = asyncio.create_task(first)
+        await slow.is_reached.wait()
+        await asyncio.wait_for(other, 10)
+        assert not tree_of(tmp_path / "node", comes).exists()
+        slow.go.set()
+        await waits
+
+    asyncio.run(both())
+    assert tree_of(tmp_path / "node", comes).exists()
+
+
 def test_what_goes_to_one_node_holds_up_no_other(tmp_path: Path) -> None:
     version = Files(tmp_path / "ours").listed({"a": b"a"})
     kept = DataKept(MUCH, frozenset)

@@ -98,13 +98,16 @@ class Sending:
     async def _lacking(
         self, link: Link, listed: Listed, is_wanted: Callable[[], bool]
     ) -> AsyncGenerator[bool]:
-        """Wait for the turn of an owner's files on a node, and say whether it lacks some.
+        """Say whether a node lacks files of a list; if so, have the turn of their owner there.
 
-        What goes to other nodes is not waited for.
+        What is there waits for nothing, and nothing for what goes to other nodes.
         """
+        asked = fm.HasListed(listed.owner, listed.digest)
+        if await link.call(asked, bool):
+            yield False
+            return
         name = f"{link.hello.node} {listed.owner}"
         async with self._turns.turn(name, is_wanted) as is_ours:
-            asked = fm.HasListed(listed.owner, listed.digest)
             yield is_ours and not await link.call(asked, bool)
 
 
