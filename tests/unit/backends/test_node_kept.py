@@ -189,6 +189,45 @@ def test_jobs_that_begin_while_one_is_brought_keep_theirs(tmp_path: Path) -> Non
     assert (theirs / NAME / "a").stat().st_size == PIECE
 
 
+class Held(Straight):
+    """A link over which pieces come only when they are let go."""
+
+    def __init__(self, node: NodeKept) -> None:
+        super().__init__(node)
+        self.is_reached, self.go = asyncio.Event(), asyncio.Event()
+
+    async def call(self, op: KeptOp, *_: object, **_more: object) -> object:
+        if isinstance(op, PutKept):
+            self.is_reached.set()
+            await self.go.wait()
+        return await super().call(op)
+
+
+def test_a_node_that_has_it_waits_for_no_other(tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    (ours / NAME).mkdir(parents=True)
+    has, lacks = Straight(node_in(tmp_path / "has")), Held(node_in(tmp_path / "lacks"))
+    bring(ours, has, lambda: True)
+
+    async def none() -> tuple[str, ...]:
+        return ()
+
+    async def both() -> None:
+        bringing, kept = Bringing("/node"), Kept(str(ours), (NAME,), none, MUCH)
+        first, other = (
+            bringing.bring([cast("Any", link)], kept, lambda: True) for link in (lacks, has)
+        )
+        waits = asyncio.create_task(first)
+        await lacks.is_reached.wait()
+        await asyncio.wait_for(other, 10)
+        assert not (tmp_path / "lacks" / NAME).exists()
+        lacks.go.set()
+        await waits
+
+    asyncio.run(both())
+    assert (tmp_path / "lacks" / NAME).is_dir()
+
+
 def test_what_is_not_wanted_any_more_takes_no_room(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "node"
     (ours / NAME).mkdir(parents=True)

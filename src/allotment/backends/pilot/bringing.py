@@ -56,12 +56,12 @@ class Bringing:
         Raises BackendError.
         """
         for name in kept.names:
+            if not await _lacking(links, name):
+                continue  # What is there waits for nothing that goes to other nodes.
             async with self._turns.turn(name, is_wanted) as is_ours:
                 if not is_ours:
                     return
-                asked = [link.call(fm.HasKept(name), bool) for link in links]
-                has = zip(links, await gather_all(asked), strict=True)
-                lacking = [link for link, is_there in has if not is_there]
+                lacking = await _lacking(links, name)
                 if lacking and is_wanted():
                     await self._send(lacking, kept, name, is_wanted)
 
@@ -90,6 +90,12 @@ class Bringing:
             await link.call(whole, longer_s=UNPACK_S)
         else:
             await link.call(fm.PutKept(name, 0, b""))  # What came takes no room.
+
+
+async def _lacking(links: Sequence[Link], name: str) -> list[Link]:
+    """Return the links to nodes that do not have a folder."""
+    asked = [link.call(fm.HasKept(name), bool) for link in links]
+    return [link for link, has in zip(links, await gather_all(asked), strict=True) if not has]
 
 
 def pack(name: str, ours: str, theirs: str) -> Packed:
