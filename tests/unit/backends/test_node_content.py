@@ -25,6 +25,7 @@ from allotment.backends.pilot.sending import Sending, Turns
 from allotment.model.errors import BackendError
 from allotment.model.ids import AttemptNo, JobId
 from allotment.rights import disk
+from allotment.service.code.store import UNUSED_S
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.data.store import PRESSED_S
 from allotment.service.workspace import CodeCopy, DataKept, Listed
@@ -425,3 +426,14 @@ def test_who_is_not_wanted_any_more_waits_for_no_turn() -> None:
         return got
 
     assert asyncio.run(both()) == [True, False, True]
+
+
+def test_code_of_users_that_come_no_more_goes(tmp_path: Path) -> None:
+    folder = tmp_path / "node"
+    old = Files(tmp_path / "ours", "code/1001").listed({"a": b"old"})
+    take_code(node_in(folder), old, 1)
+    for path in (*folder.glob("code/1001/bundles/*"), *folder.glob("code/1001/files/*/*")):
+        age(path, 2 * UNUSED_S)
+    take_code(node_in(folder), Files(tmp_path / "ours", CODE).listed({"a": b"new"}), 2)
+    assert not list(folder.glob("code/1001/files/*/*"))
+    assert not list(folder.glob("code/1001/bundles/*"))

@@ -47,6 +47,7 @@ YOUNG_S: Final = 10.0
 """What was asked for just now may be of a job of which the service did not know yet."""
 KEEP_WORK_S: Final = 3600.0
 """How long the code of an attempt stays after its end."""
+SWEEP_EVERY_S: Final = 300.0
 _OWNER: Final = re.compile(r"code/([0-9]{1,10})|data/([0-9a-f]{1,64})")
 _WORDS: Final = Words(
     "all that the node keeps may be", "", "The node has no room for more.", "", ""
@@ -66,6 +67,7 @@ class NodeContent:
         self._code, self._data = CodeStore(folder), DataStore(folder)
         self._coming: dict[str, Receiving] = {}
         self._is_ready = False
+        self._sweep_at = 0.0
         self._turn = threading.Lock()
         self._clearing = threading.Lock()
 
@@ -173,8 +175,7 @@ class NodeContent:
             return self._used(op.owner) + size <= op.limit
 
         if op.owner.startswith("code/"):
-            for uid in self._code.users():
-                self._code.sweep(uid, _unused, UNUSED_S)
+            self._sweep_code()
             if not fits():
                 self._code.sweep(int(op.owner[5:]), _unused, PRESSED_S)
         elif not fits():
@@ -184,6 +185,13 @@ class NodeContent:
                 f"there is no room for {show_bytes(size)} more on the node: what jobs use "
                 f"takes {show_bytes(self._used(op.owner))} of {show_bytes(op.limit)}"
             )
+
+    def _sweep_code(self) -> None:
+        """Remove code of all users that is a day old. It looks at all files: not each time."""
+        if time.monotonic() >= self._sweep_at:
+            self._sweep_at = time.monotonic() + SWEEP_EVERY_S
+            for uid in self._code.users():
+                self._code.sweep(uid, _unused, UNUSED_S)
 
     def _evict(
         self, op: LackFiles, needed: set[str], fits: Callable[[], bool], since: float
