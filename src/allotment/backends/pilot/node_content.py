@@ -7,6 +7,7 @@ Files are kept by content: of the next version, or of code that was changed, onl
 is sent. Tasks see a version where their runner mounts it: the folders above are closed.
 """
 
+import contextlib
 import os
 import re
 import sys
@@ -70,6 +71,9 @@ class NodeContent:
         self._sweep_at = 0.0
         self._turn = threading.Lock()
         self._clearing = threading.Lock()
+        if (folder / "data").is_dir():  # Half a file may be large, and nothing else come here.
+            with contextlib.suppress(OSError):  # It is told where something is to come.
+                self._prepare()
 
     def do(self, op: ListedOp) -> bool | bytes | None:
         """Carry out one order; return what it is answered with. Raises BackendError."""
