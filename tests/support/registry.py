@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 import pytest
+import zstandard
 
 from allotment.backends.local.images.manifest import architecture
 from tests.integration.api.live import Answer
@@ -30,6 +31,7 @@ from tests.support.served import Served
 
 BUSYBOX = Path("/bin/busybox")
 LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+ZSTD_LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 BYTES = "application/octet-stream"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -82,14 +84,21 @@ class Registry(Served):
         layers: Sequence[bytes],
         tag: str = "1",
         config: Mapping[str, Any] | None = None,
+        *,
         architecture: str = architecture(),
         diff_ids: Sequence[str] = (),
+        kind: str = LAYER,
     ) -> str:
         """Push an image of these layers, packed as tar; give its digest."""
-        packed = [gzip.compress(layer, 1, mtime=0) for layer in layers]
+        if kind == ZSTD_LAYER:
+            packed = [zstandard.compress(layer, 1) for layer in layers]
+        else:
+            packed = [gzip.compress(layer, 1, mtime=0) for layer in layers]
         told = [(self.blob(name, data), len(data)) for data in packed]
         plain = list(diff_ids) or [digest(layer) for layer in layers]
-        return self.made_of(name, told, plain, tag, config, architecture)
+        return self.made_of(
+            name, told, plain, tag, config, architecture=architecture, kind=kind
+        )
 
     def made_of(
         self,
@@ -98,7 +107,9 @@ class Registry(Served):
         diff_ids: Sequence[str],
         tag: str = "1",
         config: Mapping[str, Any] | None = None,
+        *,
         architecture: str = architecture(),
+        kind: str = LAYER,
     ) -> str:
         """Push an image of layers that are there, by digest and size; give its digest."""
         about = {
@@ -117,7 +128,7 @@ class Registry(Served):
                 "size": len(body),
             },
             "layers": [
-                {"mediaType": LAYER, "digest": each, "size": size} for each, size in layers
+                {"mediaType": kind, "digest": each, "size": size} for each, size in layers
             ],
         }
         return self.manifest(name, tag, json.dumps(manifest).encode())

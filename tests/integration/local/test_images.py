@@ -19,6 +19,7 @@ from tests.support.cluster import gone, until
 from tests.support.registry import (
     MARKS,
     USERS,
+    ZSTD_LAYER,
     Job,
     Registry,
     WithUsers,
@@ -90,6 +91,20 @@ def test_a_job_runs_in_its_image_as_its_user(service: WithUsers, registry: Regis
     again = service.run(f"{registry.host}/bb:1", "cat note", "ann")
     assert "pull" not in again.phases
     assert again.output == "from above\n"
+
+
+def test_layers_packed_with_zstd_are_the_layers_that_they_are_plain(
+    service: WithUsers, registry: Registry
+) -> None:
+    layers = [busybox(), layer(a_file("etc/zstd", bytes(1 << 20)))]
+    registry.push("zstd", layers, kind=ZSTD_LAYER)
+    job = service.run(f"{registry.host}/zstd:1", "wc -c </etc/zstd", "ann")
+    assert (job.state, job.output) == ("succeeded", "1048576\n"), job.view
+    registry.push("gzip", layers)
+    again = service.run(f"{registry.host}/gzip:1", "wc -c </etc/zstd", "ann")
+    assert again.output == job.output
+    shown = service.allot("image", "inspect", f"{registry.host}/gzip:1").stdout
+    assert "zstd:1" in shown
 
 
 def test_two_tenants_run_two_systems_at_once(service: WithUsers, registry: Registry) -> None:

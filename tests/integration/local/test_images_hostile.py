@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from allotment.backends.local.images.fetching import UNPACK
 from allotment.backends.local.runner import image_root, layout
@@ -49,13 +50,18 @@ def unpacked(
 
 
 def unpacked_as(
-    folder: Path, data: bytes, diff_id: str = "", most: int = 64 * MIB, files: int = 1000
+    folder: Path,
+    data: bytes,
+    diff_id: str = "",
+    most: int = 64 * MIB,
+    files: int = 1000,
+    *,
+    bare: bool = True,
 ) -> dict[str, Any]:
     place = folder / "layer"
     place.mkdir()
-    words = isolated(
-        UNPACK, str(place), diff_id or digest(data), str(most), str(files), bare=True
-    )
+    limits = (diff_id or digest(data), str(most), str(files))
+    words = isolated(UNPACK, str(place), *limits, bare=bare)
     done = subprocess.run(
         words, input=data, capture_output=True, env=PLAIN, cwd="/", check=False
     )
@@ -160,6 +166,46 @@ def test_a_bomb_stops_at_the_limit(tmp_path: Path) -> None:
     assert told == {"large": True}
     used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "layer").rglob("*"))
     assert used <= 4 * MIB
+
+
+def test_a_layer_packed_with_zstd_is_unpacked_frame_by_frame(tmp_path: Path) -> None:
+    """As tools for lazy pulls pack them: many frames, and notes in frames to be skipped."""
+    plain = layer(a_file("x", "y" * 5000), a_file("z", os.urandom(3 * MIB)))
+    half = len(plain) // 2
+    note = b"\x5f\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
+    packed = [note, zstd(plain[:half]), note, zstd(plain[half:]), note]
+    told = unpacked_as(tmp_path, b"".join(packed), digest(plain), bare=False)
+    assert told["files"] == 2, told
+    assert (tmp_path / "layer/x").read_text() == "y" * 5000
+
+
+BAD_ZSTD: list[tuple[Callable[[], bytes], str]] = [
+    (lambda: zstd(layer(a_file("zeros", bytes(64 * MIB)))), "large"),
+    (lambda: zstd(layer(a_file("x", os.urandom(MIB))))[:-9], "cut"),
+    (lambda: zstd(layer(a_file("x", "y"))).replace(b"y", b"z"), "Restored data"),
+    (lambda: b"\x28\xb5\x2f\xfd\x00\x90\x09\0\0x", "too much memory"),
+    (lambda: zstd(layer()) + b"this is no frame", "Unknown frame"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(BAD_ZSTD)))
+def test_what_no_layer_packed_with_zstd_may_say_is_refused(tmp_path: Path, number: int) -> None:
+    make, why = BAD_ZSTD[number]
+    told = unpacked_as(tmp_path, make(), most=4 * MIB, bare=False)
+    assert why in told or why in told.get("bad", ""), told
+    used = sum(path.stat().st_blocks * 512 for path in (tmp_path / "layer").rglob("*"))
+    assert used <= 4 * MIB
+
+
+def test_a_layer_packed_with_zstd_that_says_otherwise_is_refused(tmp_path: Path) -> None:
+    told = unpacked_as(tmp_path, zstd(layer(a_file("x", "y"))))
+    assert "packed with zstd" in told["bad"]
+
+
+def zstd(data: bytes) -> bytes:
+    """Pack as a stream whose size and window are not known beforehand."""
+    packer = zstandard.ZstdCompressor(level=1, write_checksum=True).compressobj()
+    return packer.compress(data) + packer.flush()
 
 
 def test_a_million_files_stop_at_the_limit(tmp_path: Path) -> None:

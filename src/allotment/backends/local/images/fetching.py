@@ -35,6 +35,8 @@ from allotment.rights.removing import remove
 from allotment.service.isolated import PLAIN, isolated
 
 UNPACK: Final = "allotment.backends.local.images.unpack"
+ZSTD: Final = "zstd"
+"""How the kind of a layer ends that is packed so; all that is kept of a kind."""
 LANES: Final = 2
 """Layers of an image that come at a time."""
 MOST_FILES: Final = 1_000_000
@@ -81,7 +83,10 @@ def look(registry: Registry, digest: str) -> Found:
     if manifest.config is None:
         raise ImageTrouble(Kind.BROKEN, f"The manifest of {name} has no configuration.")
     config = config_from(registry.small_blob(manifest.config.digest), manifest, name)
-    layers = tuple(Descriptor(layer.digest, layer.size) for layer in manifest.layers)
+    layers = tuple(
+        Descriptor(layer.digest, layer.size, ZSTD if layer.media_type.endswith(ZSTD) else "")
+        for layer in manifest.layers
+    )
     return Found(registry.reference.at(digest), Manifest(layers=layers), config)
 
 
@@ -284,7 +289,14 @@ class Fetch:
 
     def _told(self, folder: Path, descriptor: Descriptor, diff_id: str, most: int) -> bytes:
         """Return what the process says at its end that unpacks a layer."""
-        words = isolated(UNPACK, str(folder), diff_id, str(most), str(MOST_FILES), bare=True)
+        words = isolated(
+            UNPACK,
+            str(folder),
+            diff_id,
+            str(most),
+            str(MOST_FILES),
+            bare=descriptor.media_type != ZSTD,
+        )
         with subprocess.Popen(
             words,
             env=PLAIN,

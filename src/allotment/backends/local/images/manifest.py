@@ -125,11 +125,11 @@ def config_from(data: bytes, manifest: Manifest, name: str) -> Config:
         _check_size(found.config, name)
     for layer in manifest.layers:
         kind = layer.media_type
-        if kind.endswith(("zstd", "encrypted")) or "foreign" in kind or "nondistrib" in kind:
+        if kind.endswith("encrypted") or "foreign" in kind or "nondistrib" in kind:
             raise ImageTrouble(
                 Kind.UNFIT,
                 f"{name} has a layer of a kind that is not unpacked here: {kind[:_SHOWN]}.",
-                "Push it with gzip: `skopeo copy --dest-compress-format gzip …`.",
+                "Push it with its layers plain, or packed with gzip or zstd.",
             )
     return Config(config=found.config, rootfs=found.rootfs)
 

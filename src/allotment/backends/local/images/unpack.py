@@ -21,13 +21,12 @@ import resource
 import stat
 import sys
 import tarfile
-import zlib
 from typing import IO, Final, cast
 
+from allotment.backends.local.images.packed import PIECE, Unreadable, pieces
 from allotment.backends.local.runner import libc
 from allotment.rights.sealing import take_no_more_code
 
-_PIECE: Final = 1 << 18
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_MEMORY: Final = 1 << 30
@@ -60,57 +59,28 @@ class Plain:
     """The layer's plain bytes: decompressed, counted and hashed as they are read."""
 
     def __init__(self, source: IO[bytes], most: int) -> None:
-        self._source = source
+        self._pieces = pieces(source)
         self._most = most
         self._hash = hashlib.sha256()
-        self._inflate = zlib.decompressobj(wbits=31)
         self._left = b""
-        self._raw = source.read(_PIECE)
-        self._is_packed = self._raw[:2] == b"\x1f\x8b"
         self.count = 0
 
-    def read(self, size: int = _PIECE) -> bytes:
-        """Return so many bytes, fewer only at the end. Raises Bad or TooLarge."""
+    def read(self, size: int = PIECE) -> bytes:
+        """Return so many bytes, fewer only at the end.
+
+        Raises Unreadable, EOFError or TooLarge.
+        """
         parts, missing = [self._left], size - len(self._left)
-        while missing > 0:
-            piece = self._piece()
-            if not piece:
-                break
+        while missing > 0 and (piece := next(self._pieces, None)) is not None:
+            self.count += len(piece)
+            if self.count > self._most:
+                raise TooLarge
+            self._hash.update(piece)
             parts.append(piece)
             missing -= len(piece)
         data = b"".join(parts)
         self._left = data[size:]
         return data[:size]
-
-    def _piece(self) -> bytes:
-        while self._raw:
-            if self._is_packed:
-                piece = self._inflated()
-            else:
-                piece, self._raw = self._raw, self._source.read(_PIECE)
-            if piece:
-                self.count += len(piece)
-                if self.count > self._most:
-                    raise TooLarge
-                self._hash.update(piece)
-                return piece
-        return b""
-
-    def _inflated(self) -> bytes:
-        inflate = self._inflate
-        try:
-            piece = inflate.decompress(self._raw, _PIECE)
-        except zlib.error as error:
-            raise Bad(f"it cannot be decompressed: {error}") from error
-        self._raw = inflate.unconsumed_tail
-        if inflate.eof:
-            self._raw = inflate.unused_data or self._source.read(_PIECE)
-            self._inflate = zlib.decompressobj(wbits=31)
-        elif not self._raw:
-            self._raw = self._source.read(_PIECE)
-            if not self._raw:
-                raise EOFError
-        return piece
 
     def digest(self) -> str:
         """Read the rest, and return the digest of all."""
@@ -175,7 +145,7 @@ class LayerFolder:
         with os.fdopen(fd, "wb", buffering=0) as file:
             left = entry.size
             while left:
-                piece = source.read(min(left, _PIECE))
+                piece = source.read(min(left, PIECE))
                 if not piece:
                     raise EOFError
                 _write(file, piece)
@@ -324,7 +294,7 @@ def unpack(source: IO[bytes], root: int, diff_id: str, most: tuple[int, int]) ->
     layer = LayerFolder(root, most)
     try:
         with tarfile.TarFile.open(
-            fileobj=cast("IO[bytes]", plain), mode="r|", bufsize=_PIECE, errorlevel=2
+            fileobj=cast("IO[bytes]", plain), mode="r|", bufsize=PIECE, errorlevel=2
         ) as archive:
             while (entry := archive.next()) is not None:
                 layer.add(entry, archive)
@@ -363,6 +333,8 @@ def _told(root: int, diff_id: str, most: tuple[int, int]) -> dict[str, object]:
         layer = unpack(sys.stdin.buffer, root, diff_id, most)
     except Bad as error:
         return {"bad": str(error)}
+    except Unreadable as error:
+        return {"bad": f"it cannot be decompressed: {error}"}
     except TooLarge:
         return {"large": True}
     except EOFError:
