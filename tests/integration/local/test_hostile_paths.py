@@ -251,6 +251,8 @@ def test_a_squatted_place_for_scratch_folders_stops_nobody(
             status = task.ended()
             assert task.output() == "x\n", status
             roots.append(Path(status["scratch"]).parent)
+            found = roots[-1].stat()
+            assert (found.st_uid, found.st_mode & 0o777) == (0, 0o711)
             assert not Path(status["scratch"]).exists()
             state.mkdir(exist_ok=True)
             keep = (state / "run" / "scratch").read_text()
@@ -258,7 +260,6 @@ def test_a_squatted_place_for_scratch_folders_stops_nobody(
         (state / "run").mkdir()
         (state / "run" / "scratch").write_text(keep)
     assert roots[0] == roots[1] != usual
-    assert (roots[0].stat().st_uid, roots[0].stat().st_mode & 0o777) == (0, 0o711)
     assert not list(home.iterdir())
 
 

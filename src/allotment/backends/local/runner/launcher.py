@@ -8,6 +8,7 @@ what its supervisors leave behind. If it dies its supervisors live on, and the n
 launcher clears up after those that did not.
 """
 
+import contextlib
 import fcntl
 import gc
 import os
@@ -238,9 +239,14 @@ class Launcher:
         os.close(self._lock)
 
     def clear_away(self) -> None:
-        """Remove our control groups, unless a task or another launcher uses them."""
+        """Remove our control groups, unless a task or another launcher uses them.
+
+        And the folder of scratch folders, which may be where all users make folders.
+        """
         if self._listener is not None or _has_no_other():
             hierarchy.give_back(self._host.hierarchy, self._came_from)
+            with contextlib.suppress(OSError):  # a task is in it
+                os.rmdir(self._host.scratch_root)
 
     # ── requests ────────────────────────────────────────────────────────────────────
 
