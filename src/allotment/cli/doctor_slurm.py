@@ -86,7 +86,7 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     if setup.type is EngineType.SLURM and not setup.rest:
         found.append(await _mpi())
     if setup.type is EngineType.SLURM:
-        found += [images_finding(setup), folders_finding()]
+        found += [images_finding(setup), datasets_finding()]
     return [*found, await _from_inside(folder, setup)]
 
 
@@ -133,15 +133,15 @@ def images_finding(setup: EngineSetup) -> Finding:
     )  # fmt: skip
 
 
-def folders_finding() -> Finding:
-    """Return what shows registered folders to jobs."""
+def datasets_finding() -> Finding:
+    """Return what shows datasets to jobs."""
     from allotment.backends.slurm.backend import bubblewrap  # noqa: PLC0415 - only here
 
     if program := bubblewrap():
-        return Finding("folders", Level.OK, f"registered folders are shown by {program}")
+        return Finding("datasets", Level.OK, f"datasets are shown to jobs by {program}")
     return Finding(
-        "folders", Level.NOTE,
-        "jobs with registered folders are refused: bubblewrap is not here",
+        "datasets", Level.NOTE,
+        "jobs with datasets are refused: bubblewrap is not here",
         "Install bubblewrap here and on all nodes (`apt install bubblewrap`).",
     )  # fmt: skip
 
@@ -340,7 +340,8 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
     look = (
         f'[ -x {PYTHON} ] || echo python; [ -r "$0" ] || echo folder; '
         '[ -z "$1" ] || [ -x "$1" ] || echo apptainer; '
-        '[ -z "$2" ] || [ -x "$2" ] || echo bubblewrap; echo looked'
+        '[ -z "$2" ] || [ -x "$2" ] || echo bubblewrap; '
+        'read -r n </proc/sys/fs/protected_hardlinks; [ "$n" != 0 ] || echo links; echo looked'
     )
     try:
         said = await client.run(
@@ -367,7 +368,13 @@ async def _from_inside(folder: Path, setup: EngineSetup) -> Finding:
         )  # fmt: skip
     if "bubblewrap" in said:
         return Finding(
-            "nodes see", Level.BAD, f"a node has no {shows}: jobs with a folder fail there",
+            "nodes see", Level.BAD, f"a node has no {shows}: jobs with datasets fail there",
             "Install bubblewrap on all nodes.",
+        )  # fmt: skip
+    if "links" in said:
+        return Finding(
+            "nodes see", Level.BAD,
+            "a node lets users link to files of others, and so keep versions of datasets",
+            "On all nodes: `sysctl fs.protected_hardlinks=1`.",
         )  # fmt: skip
     return Finding("nodes see", Level.OK, f"the state folder, and {PYTHON}")

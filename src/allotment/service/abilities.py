@@ -22,8 +22,8 @@ INSTEAD = {
     Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
     "in a service that runs as root, or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`). "
-    "Versions of datasets need an engine of type local or pilot, or of type kubernetes with "
-    "`shared`.",
+    "Versions of datasets need an engine of type local or pilot, of type kubernetes with "
+    "`shared`, or of type slurm with bubblewrap (`apt install bubblewrap`).",
     Ability.FOLDERS: "Name the folder by its path, if the nodes have it (`data: /PATH`). By "
     "its name it needs an engine of type local or pilot, of type kubernetes with `shared`, or "
     "of type slurm with bubblewrap (`apt install bubblewrap`).",

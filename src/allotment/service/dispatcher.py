@@ -233,7 +233,7 @@ class Dispatcher:
             return dict.fromkeys(keys, trouble)
         phases: tuple[Phase, ...] = ()
         try:
-            self.brought[job.id] = "its data is being fetched"
+            self.brought[job.id] = "its data is being made ready"
             phases = await self._uses.ready(job, workspace, nodes, is_wanted)
             self.brought[job.id] = "its environment is being prepared"
             phases += await self.environments.ready(job, workspace, nodes, is_wanted)

@@ -49,7 +49,7 @@ from allotment.service.cells_read import cell_tree
 from allotment.service.cells_view import CellTree
 from allotment.service.code.code import SWEEP_EVERY_S, Code
 from allotment.service.committer import uncertain_submission
-from allotment.service.data import saving
+from allotment.service.data import links, saving
 from allotment.service.data.datasets import SWEEP_EVERY_S as DATA_SWEEP_EVERY_S
 from allotment.service.data.saving import Saving
 from allotment.service.depending import Depending
@@ -246,6 +246,7 @@ class Service:
                 (self.code.sweep, SWEEP_EVERY_S, "code of jobs"),
                 (self.environments.sweep, environments.SWEEP_EVERY_S, "environments"),
                 (self.datasets.sweep, DATA_SWEEP_EVERY_S, "datasets"),
+                (self.datasets.links.look, links.LOOK_EVERY_S, "links to datasets"),
                 (self._saving.look, saving.LOOK_EVERY_S, "outputs to save"),
                 (self._tracking.keep, tracking.KEEP_EVERY_S, "MLflow"),
                 (self._tracking.look, tracking.LOOK_EVERY_S, "runs in MLflow"),

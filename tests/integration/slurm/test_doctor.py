@@ -32,8 +32,8 @@ def test_a_slurm_that_is_well_is_said_to_be(cluster: OnSlurm) -> None:
     assert told["nodes see"][0] == "ok", told
     assert told["mpi"] == ("ok", "Slurm has pmix and pmi2")
     shows = shutil.which("bwrap")
-    assert told["folders"][0] == ("ok" if shows else "note")
-    assert (shows or "bubblewrap is not here") in told["folders"][1]
+    assert told["datasets"][0] == ("ok" if shows else "note")
+    assert (shows or "bubblewrap is not here") in told["datasets"][1]
     assert "nodes" not in told
 
 

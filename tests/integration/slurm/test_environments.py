@@ -197,17 +197,6 @@ def test_a_checkpoint_of_a_job_of_slurm_becomes_a_version_and_comes_back(
     assert "step-one" in service.output(answer["id"]), str(service.job(answer["id"]))
 
 
-def test_versions_are_refused_in_jobs_of_slurm(service: OnBoth) -> None:
-    as_user(ANN, service, "data", "create", "words")
-    words = service.state.parent / "words"
-    words.write_text("only-for-ann\n")
-    as_user(ANN, service, "data", "put", "words", str(words))
-    status, refused = service.ask_as(ANN, asks({"words": "/w"}))
-    assert (status, refused["code"]) == (501, "not_supported"), refused
-    assert "Engine jobs cannot mount versions of datasets" in refused["detail"]
-    assert "engine of type local or pilot" in refused["hint"]
-
-
 def asks(data: dict[str, Any], user: str = ANN, command: str = "true") -> dict[str, Any]:
     """Describe a job of Slurm that uses datasets."""
     return {"name": "t", "tenant": TENANTS[user], "command": command, "engine": "jobs",
@@ -287,7 +276,7 @@ def test_a_folder_that_its_user_may_not_read_is_refused_at_once(service: OnBoth)
 def test_apptainer_shows_an_image_all_that_its_job_brings(
     service: OnBoth, tmp_path: Path
 ) -> None:
-    """Packages with a Python that comes along, code, and a registered folder."""
+    """Packages with a Python that comes along, code, a registered folder, and a version."""
     home = service.state.parent / "home-of-ann"
     uid = getpwnam(ANN).pw_uid
     owned(home, uid, 0o700)
@@ -298,13 +287,19 @@ def test_apptainer_shows_an_image_all_that_its_job_brings(
     with a_registry(tmp_path / "registry") as registry:
         registry.push("libc", [busybox(), host_python()[0]])
         registry.push("bare", [busybox()])
+        words = service.state.parent / "words"
+        words.write_text("from a version\n")
+        as_user(ANN, service, "data", "create", "words")
+        as_user(ANN, service, "data", "put", "words", str(words))
         script = (
-            "python code.py; pwd; cat /srv/n/a; echo x >/srv/n/a || echo read-only; "
+            "python code.py; pwd; cat /srv/n/a /w/words; echo x >/srv/n/a || echo read-only; "
+            "touch /w/new || echo closed; "
             "python -c 'import sys; print(sys.base_prefix)'; "
             "test -e /usr/bin/apt || echo no-host"
         )
         spec = {
-            **asks({"nfs": "/srv/n"}, command=script), "image": f"{registry.host}/libc:1",
+            **asks({"nfs": "/srv/n", "words": "/w"}, command=script),
+            "image": f"{registry.host}/libc:1",
             "environment": wish("framework<2", python=f"{HERE}.98"), "code": {"take": "."},
             "env": {"HOME": str(home)},
         }  # fmt: skip
@@ -320,6 +315,8 @@ def test_apptainer_shows_an_image_all_that_its_job_brings(
         assert f"{service.state}/working/{job}/attempt-1" in said
         assert "by-nfs" in said
         assert "read-only" in said
+        assert "from a version" in said
+        assert "closed" in said
         assert f"{service.state}/environments/pythons/" in said
         assert "no-host" in said
         bare = {**spec, "image": f"{registry.host}/bare:1", "data": {}, "command": "echo began"}

@@ -138,7 +138,8 @@ class Submitted(msgspec.Struct, frozen=True):
 
 def abilities_with(apptainer: str) -> frozenset[Ability]:
     """Return what can be done, with the program that runs images; '' for none."""
-    programs = {Ability.IMAGES: apptainer, Ability.FOLDERS: bubblewrap()}
+    shows = bubblewrap()
+    programs = {Ability.IMAGES: apptainer, Ability.FOLDERS: shows, Ability.DATASETS: shows}
     return SlurmBackend.abilities | {ability for ability, found in programs.items() if found}
 
 

@@ -44,6 +44,7 @@ from allotment.service.content.manifest import (
 )
 from allotment.service.content.receiving import UNSAID, Receiving, Words
 from allotment.service.content.shelf import Full, Room, Shelf, blocks
+from allotment.service.data.links import DataLinks
 from allotment.service.data.naming import DataNames
 from allotment.service.data.objects.bucket import Stopped
 from allotment.service.data.objects.checkpoints import StoreCheckpoints
@@ -89,6 +90,7 @@ class Datasets:
         self._wish = wish
         self.names = DataNames(state)
         self.store = DataStore(Path(state_dir))
+        self.links = DataLinks(state, self.store)
         self._rooms: dict[str, Room] = {}
         """Of each tenant."""
         self._turns: dict[str, asyncio.Lock] = {}
@@ -99,13 +101,14 @@ class Datasets:
         self._taking = Threads("taking", each=2, total=4)
         """Which read files that clients hold open, for as long as that takes."""
         self._accounts = HostAccounts()
-        self.objects = Objects(state, self.store, wish, self._room)
+        self.objects = Objects(state, self.store, wish, self._room, self.links.clear)
         self.in_stores = StoreCheckpoints(state, self.objects)
         self._puts = StorePuts(state, self.objects, self.store.seen)
 
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
         await asyncio.to_thread(self.store.prepare)
+        await asyncio.to_thread(self.links.prepare)
 
     # ── names ───────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,8 @@
     data/new/                   what is being made; emptied at the start
 
 All is the service's alone, and nobody else may pass through `data`: tasks see a tree where it
-is mounted for them, read-only. Nothing is written again once it has its name.
+is mounted for them, read-only, or links of their attempt to its files (links.py). Nothing is
+written again once it has its name.
 """
 
 import contextlib
@@ -46,7 +47,7 @@ class DataStore:
 
     def __init__(self, state_dir: Path) -> None:
         self.root = state_dir / FOLDER
-        self._fresh = Fresh(self.root / "new")
+        self.fresh = Fresh(self.root / "new")
         self._shelves: dict[str, Shelf] = {}
         self._turn = threading.Lock()
 
@@ -54,7 +55,7 @@ class DataStore:
         """Make the folders; throw away what a service that was killed was making."""
         self.root.mkdir(mode=0o700, exist_ok=True)
         self.root.chmod(0o700)
-        self._fresh.prepare()
+        self.fresh.prepare()
 
     def shelf(self, dataset: str) -> Shelf:
         """Return where the files of a dataset are, by its id."""
@@ -63,7 +64,7 @@ class DataStore:
     def _shelf(self, below: str) -> Shelf:
         with self._turn:
             if below not in self._shelves:
-                self._shelves[below] = Shelf(self.root / below, self._fresh, "lists")
+                self._shelves[below] = Shelf(self.root / below, self.fresh, "lists")
             return self._shelves[below]
 
     def seen(self, dataset: str) -> Shelf:
@@ -103,7 +104,7 @@ class DataStore:
         entries += len(folders_of(manifest.files))
         if not room.reserve(entries * BLOCK):
             raise Full
-        made = self._fresh.path()
+        made = self.fresh.path()
         made.mkdir(mode=0o700)
         try:
             top = os.open(made, _FOLDER)
@@ -132,7 +133,7 @@ class DataStore:
 
         With `at_once` they go with it. Who is about to make a version of them sends them again.
         """
-        gone, shelf = self._fresh.path(), self.shelf(dataset)
+        gone, shelf = self.fresh.path(), self.shelf(dataset)
         files = needs(self.manifest(dataset, digest).files) if at_once else {}
         try:
             self.tree(dataset, digest).rename(gone)
@@ -156,7 +157,7 @@ class DataStore:
 
     def take_away(self, dataset: str, digest: str) -> Path:
         """Take a version away under another name, at once. Raises FileNotFoundError."""
-        gone = self._fresh.path()
+        gone = self.fresh.path()
         self.tree(dataset, digest).rename(gone)
         return gone
 
@@ -189,7 +190,7 @@ class DataStore:
             shelves = [self._shelves.pop(name) for name in names if name in self._shelves]
         for shelf in shelves:
             shelf.close()  # Files may be on their way, and would count for nobody.
-        gone = self._fresh.path()
+        gone = self.fresh.path()
         try:
             (self.root / dataset).rename(gone)
         except FileNotFoundError:

@@ -72,6 +72,7 @@ class DataUses:
         self._names = datasets.names
         self._store = datasets.store
         self._objects = datasets.objects
+        self._links = datasets.links
         self._backend = backend
         self._state_dir = str(datasets.store.root.parent)
         self._accounts = HostAccounts()
@@ -105,7 +106,8 @@ class DataUses:
         ]
         if not spec.image and (here or not able):
             await self._check_places(used, owner)
-        if any(map(_is_apart, able.values())):  # Its files may have to go to a node, too.
+        if any(_is_apart(each) or _opens_as_user(each) for each in able.values()):
+            # Its files may have to go to a node, too, or to be linked.
             used = tuple(msgspec.structs.replace(use, fetched=bool(use.digest)) for use in used)
         if spec.engine in ("", ANY_ENGINE) and len(able) == 1 < len(may):
             spec = msgspec.structs.replace(spec, engine=next(iter(able)))
@@ -227,7 +229,9 @@ class DataUses:
                 "On this engine the ranks that mpirun starts do not find folders by name.",
                 "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
             )
-        await self._check_rights(used, owner)
+        await self._check_rights([use for use in used if not use.digest], owner)
+        if any(use.digest for use in used):
+            await self._links.check()
 
     def _mounting(self, engine: str, asked: set[Ability]) -> Mapping[str, Backend]:
         """Return the engines that a job may run on, and that can do what is asked of them."""
@@ -255,7 +259,7 @@ class DataUses:
                     f"Mount it at /data/{use.name}, for example.",
                 )
 
-    async def _check_rights(self, used: tuple[DataUse, ...], owner: Actor) -> None:
+    async def _check_rights(self, used: Sequence[DataUse], owner: Actor) -> None:
         """Raise Rejected where a folder is closed to a job's user, whose rights alone count."""
         for use in used:
             folder = self._state.datasets[use.tenant, use.name].folder
@@ -290,7 +294,7 @@ class DataUses:
 
     def expected(self, spec: JobSpec) -> tuple[str, ...]:
         """Return what would be mounted for a job, and where what it leaves goes, in words."""
-        told = [self._words(use) for use in spec.data]
+        told = [self._words(use, spec.engine) for use in spec.data]
         if spec.save:
             told.append(f"save: outputs would become {self._next_words(spec.save)}")
         how = spec.checkpoint
@@ -307,7 +311,7 @@ class DataUses:
         is_far = dataset is not None and dataset.kind is DataKind.OBJECTS
         return f"a version of {name}" + (", put to its object store" if is_far else "")
 
-    def _words(self, use: DataUse) -> str:
+    def _words(self, use: DataUse, engine: str) -> str:
         dataset = self._state.datasets.get((use.tenant, use.name))
         version = dataset.version(use.version) if dataset and use.version else None
         size = ""
@@ -316,11 +320,15 @@ class DataUses:
             size = f" ({files}, {show_bytes(version.bytes)})"
         how = "to read and write" if use.write else "read-only"
         is_far = dataset and use.digest and not self._objects.is_here(dataset, use.digest)
-        goes = use.fetched and dataset and dataset.kind is DataKind.MANAGED
-        first = (
-            "fetched, and " if is_far else "sent to its node if need be, and " if goes else ""
-        )
+        first = "fetched, and " if is_far else self._way(engine) if use.fetched else ""
         return f"data: {use}{size} would be {first}mounted at {use.at}, {how}"
+
+    def _way(self, engine: str) -> str:
+        """Return in words how a version that is here comes to tasks, if it has to come."""
+        may = self._mounting(engine, {Ability.DATASETS}).values()
+        if any(map(_is_apart, may)):
+            return "sent to its node if need be, and "
+        return "linked for the job, and " if any(map(_opens_as_user, may)) else ""
 
     # ── at the start ────────────────────────────────────────────────────────────────
 
@@ -331,8 +339,8 @@ class DataUses:
         nodes: Sequence[str],
         is_wanted: Callable[[], bool],
     ) -> tuple[Phase, ...]:
-        """Have what a job uses of object stores here, and its checkpoint, and what it uses on
-        nodes that do not see this disk; return how long that took.
+        """Have what a job uses of object stores here, and its checkpoint, and what it uses
+        linked for it, or on nodes that do not see this disk; return how long that took.
 
         Returns early where the job is not wanted any more. Raises NotUsable and BackendError.
         """
@@ -347,6 +355,8 @@ class DataUses:
                 phases += await self._objects.ready(dataset, use.digest, is_wanted)
             except StoreTrouble as trouble:
                 raise NotUsable(trouble.diagnosis()) from trouble
+        if is_wanted() and self._is_linked(job):
+            phases += await self._link(job, is_wanted)
         if isinstance(workspace, Bringing) and is_wanted():
             phases += await self._bring(job, workspace, nodes, is_wanted)
         if not is_wanted():
@@ -373,6 +383,27 @@ class DataUses:
         versions = [self._listed(use) for use in used]
         kept = DataKept(most, self._in_use)
         await workspace.bring_data(nodes, job.id, versions, kept, is_wanted)
+        ms = int((time.time() - began) * 1000)
+        return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
+
+    def _is_linked(self, job: JobRecord) -> bool:
+        """Whether the engine of a job's newest attempt opens what tasks see as their user."""
+        if not job.attempts or not any(use.digest for use in job.spec.data):
+            return False
+        name = self._state.cluster.nodes[job.attempts[-1].slots[0].node].engine
+        return any(map(_opens_as_user, engines_for(self._backend, name).values()))
+
+    async def _link(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
+        """Have versions linked for an attempt. Raises BackendError."""
+        began, datasets = time.time(), self._state.datasets
+        trees = {
+            number: self._store.tree(datasets[use.tenant, use.name].id, use.digest)
+            for number, use in enumerate(job.spec.data)
+            if use.digest
+        }
+        owner = (await self._accounts.of(job.owner)).identity
+        patience_s = self._state.config.limits.pull_ms / 1000
+        await self._links.ready(job, trees, owner, is_wanted, patience_s)
         ms = int((time.time() - began) * 1000)
         return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
 
@@ -405,7 +436,13 @@ class DataUses:
 
         Raises NotUsable.
         """
-        return tuple(self._mount(job, use, folders) for use in job.spec.data)
+        mounts = tuple(self._mount(job, use, folders) for use in job.spec.data)
+        if not self._is_linked(job):
+            return mounts
+        return tuple(
+            DataMount(self._links.place(job, number), use.at) if use.digest else mount
+            for number, (use, mount) in enumerate(zip(job.spec.data, mounts, strict=True))
+        )
 
     def _mount(self, job: JobRecord, use: DataUse, folders: Folders) -> DataMount:
         named = DataReference(use.name, use.tenant, use.version)
@@ -459,6 +496,11 @@ def _owner(dataset: Dataset) -> str:
 def _is_apart(engine: Backend) -> bool:
     """Whether the nodes of an engine have disks of their own, to which data are brought."""
     return isinstance(engine, OwnDisks) and isinstance(engine.workspace_of(""), Bringing)
+
+
+def _opens_as_user(engine: Backend) -> bool:
+    """Whether tasks of an engine see folders with the rights of their user, and no others."""
+    return not isinstance(engine, Mounting)
 
 
 def _look(at: str, identity: Identity | None) -> None:

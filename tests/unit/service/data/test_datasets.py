@@ -20,6 +20,7 @@ from allotment.model.spec import Mpi
 from allotment.rights import disk
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.content.receiving import UNSAID
+from allotment.service.data import links
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.using import DataUses, NotUsable
 from allotment.service.data.view import DataNote, DataWanted, GrantNote
@@ -241,6 +242,12 @@ class WithRights:
     abilities = frozenset({Ability.FOLDERS})
 
 
+class WithLinks(WithRights):
+    """The same, for versions too."""
+
+    abilities = frozenset({Ability.DATASETS, Ability.FOLDERS})
+
+
 class Engines:
     """Several engines."""
 
@@ -316,5 +323,43 @@ def test_versions_bind_no_job_to_an_engine_that_has_only_folders(stage: Stage) -
         assert await engine_of(stage, Engines(jobs=WithRights(), pods=pods, held=Engine())) == (
             "held"
         )
+
+    run(work)
+
+
+def test_versions_are_linked_for_an_engine_that_opens_them_as_their_user(stage: Stage) -> None:
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        stage.datasets.links.prepare()
+        alone = Engines(jobs=WithLinks())
+        uses = DataUses(
+            stage.world.state, stage.datasets, cast("Any", alone), cast("Any", None)
+        )
+        used = (DataUse("vision", "words", 0, "/data/w"),)
+        spec = msgspec.structs.replace(a_job().spec(), data=used, image="i")
+        settled = await uses.settled(spec, ALICE)
+        assert settled.data[0].fetched, "a start may take longer"
+        assert "would be linked for the job, and mounted" in uses.expected(settled)[0]
+        assert await engine_of(stage, Engines(jobs=WithLinks(), held=Engine())) == ""
+        with pytest.raises(Rejected, match="ranks that mpirun starts"):
+            await engine_of(stage, alone, mpi=Mpi.MPIRUN)
+
+    run(work)
+
+
+def test_versions_are_refused_where_users_could_keep_links(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "protected").write_text("0\n")
+    monkeypatch.setattr(links, "PROTECTED", tmp_path / "protected")
+
+    async def work() -> None:
+        await stage.create()
+        await stage.put(b"one")
+        with pytest.raises(Rejected, match=r"fs\.protected_hardlinks is 0") as refused:
+            await engine_of(stage, Engines(jobs=WithLinks()))
+        assert "sysctl" in refused.value.hint
+        assert await engine_of(stage, Engines(jobs=WithLinks(), held=Engine())) == "held"
 
     run(work)

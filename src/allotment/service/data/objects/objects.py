@@ -7,7 +7,7 @@ before the first task that wants them, once for all jobs, with the key of the da
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -63,9 +63,18 @@ class Objects:
     """Looks what is in object stores, and fetches it."""
 
     def __init__(
-        self, state: State, store: DataStore, wish: Wish, room_of: Callable[[str], Room]
+        self,
+        state: State,
+        store: DataStore,
+        wish: Wish,
+        room_of: Callable[[str], Room],
+        clear: Callable[[], Awaitable[None]],
     ) -> None:
-        """Make it; `room_of` a tenant is what its datasets may take of the disk."""
+        """Make it; `room_of` a tenant is what its datasets may take of the disk.
+
+        `clear` returns when jobs that are over keep no file any more.
+        """
+        self._clear = clear
         self._state = state
         self._store = store
         self._wish = wish
@@ -369,8 +378,10 @@ class Objects:
             return True
         used: set[Version] | None = None
         for version in await self._on_disk(self.cache.by_use):
-            # From here until it is away no job can begin: whatever has an attempt is seen.
-            used = self._in_use() if used is None else used
+            if used is None:
+                await self._clear()
+                # From here until it is away no job can begin: what has an attempt is seen.
+                used = self._in_use()
             if version in used or self._is_looked_at(version):
                 continue
             gone = self.cache.take_away(version)
