@@ -101,7 +101,10 @@ def ended(service: OnBoth, job: int) -> str:
     return said
 
 
-def test_all_tasks_read_a_version_at_its_place_and_none_writes(service: OnBoth) -> None:
+@pytest.mark.parametrize("more", [{}, {"mpi": "pmi2"}])
+def test_all_tasks_read_a_version_at_its_place_and_none_writes(
+    service: OnBoth, more: dict[str, str]
+) -> None:
     """Nor is any file or folder of it moved or linked to where it would stay."""
     script = """
     cat /w/words; test $ALLOT_DATA_WORDS = /w; /w/deep/run; id -un
@@ -120,7 +123,7 @@ def test_all_tasks_read_a_version_at_its_place_and_none_writes(service: OnBoth) 
     echo whole
     """.replace("DOOR", f"{links(service)}/$ALLOT_JOB_ID-$ALLOT_ATTEMPT")
     whole = {"count": 2, "resources": {"cpu": 4, "memory": "64MiB"}}
-    job = service.ended(ANN, "jobs", script, data={"words": "/w"}, **whole)
+    job = service.ended(ANN, "jobs", script, data={"words": "/w"}, **whole, **more)
     said = service.output(job.id)
     assert job.state == "succeeded", (str(job.diagnosis), said)
     assert [said.count(word) for word in (SECRET, "ran", ANN, "whole")] == [2, 2, 2, 2], said

@@ -272,3 +272,19 @@ def test_cells_lie_over_switches_and_are_guaranteed(slurm: Slurm, folder: Path) 
     finally:
         cluster.down()
         slurm.clear()
+
+
+@pytest.mark.needs_tool("bwrap")
+def test_a_job_of_the_services_own_user_reads_a_version(
+    cluster: OnSlurm, tmp_path: Path
+) -> None:
+    words = cluster.state.parent / "words"
+    words.write_text("by-root\n")
+    for said in (("create", "words"), ("put", "words", str(words))):
+        done = cluster.allot("data", *said)
+        assert done.returncode == 0, done.stderr
+    place = str(tmp_path)  # Root may write above what is not there, so nothing is shown.
+    job = cluster.submit(shell(f"cat {place}/words", data={"words": place}))
+    cluster.wait_for(job, "succeeded", "failed")
+    assert "by-root" in cluster.output(job), str(cluster.job(job)["diagnosis"])
+    until(lambda: not list((cluster.state / "data-links").iterdir()), "the links to be gone")

@@ -75,7 +75,7 @@ def folders_of(gang: GangLaunch, bubblewrap: str) -> dict[str, object] | None:
     if not bubblewrap:
         raise BackendError("nothing here shows folders to tasks: bubblewrap is not found")
     if gang.mpi is Mpi.MPIRUN:
-        raise BackendError("ranks that mpirun starts do not find folders by name here")
+        raise BackendError("ranks that mpirun starts do not find datasets here")
     mounts = [(each.source, each.at, "rw" if each.write else "ro") for each in gang.data]
     return {"program": bubblewrap, "mounts": mounts}
 

@@ -226,8 +226,8 @@ class DataUses:
         if spec.mpi is Mpi.MPIRUN:
             raise Rejected(
                 Code.NOT_SUPPORTED,
-                "On this engine the ranks that mpirun starts do not find folders by name.",
-                "Name the folder by its path (`data: /PATH`), or take `mpi: pmix`.",
+                "On this engine the ranks that mpirun starts do not find datasets.",
+                "Take `mpi: pmix`, or name a folder by its path (`data: /PATH`).",
             )
         await self._check_rights([use for use in used if not use.digest], owner)
         if any(use.digest for use in used):
