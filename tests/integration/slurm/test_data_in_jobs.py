@@ -170,6 +170,34 @@ def test_nobody_else_reads_lists_or_guesses_what_a_job_sees(service: OnBoth) -> 
     until(lambda: is_clear(service), "the links to be taken away")
 
 
+def test_no_process_of_a_user_keeps_its_folder_from_going(service: OnBoth) -> None:
+    """One fills it and holds it open, another has mounted something over it for itself."""
+    gone = service.state.parent / "held"
+    job = started(service, f"cat /w/words; {wait_for_file(str(gone))}; cat /w/words")
+    door = links(service) / f"{job}-1"
+    fill = "cd $0 && mkdir deep && while :; do n=$((n+1)); true >deep/$n; true >$n; done 2>/dev/null"
+    over = 'mount -t tmpfs none "$0" && touch "$0/mine" && exec sleep 1000'
+    user = getpwnam(ANN)
+    held = [
+        subprocess.Popen(
+            [*words, str(door)], user=ANN, group=user.pw_gid, extra_groups=[],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )
+        for words in (["sh", "-c", fill], ["unshare", "-Urm", "sh", "-c", over])
+    ]  # fmt: skip
+    try:
+        until(lambda: (door / "deep/9").exists(), "the folder to be filled")
+        until(lambda: Path(f"/proc/{held[1].pid}/root{door}/mine").exists(), "a mount")
+        gone.touch()
+        assert ended(service, job).count(SECRET) == 2
+        until(lambda: is_clear(service), "the links to be taken away")
+        assert [each.poll() for each in held] == [None, None]
+    finally:
+        for each in held:
+            each.kill()
+            each.wait()
+
+
 def test_a_grant_that_is_taken_back_ends_with_the_attempt(service: OnBoth) -> None:
     gone = service.state.parent / "revoked"
     granted = ("data", "grant", "ann/words", f"user:{BEN}")
