@@ -26,14 +26,14 @@ from typing import Final, NamedTuple, NoReturn
 
 from allotment.backends.local.runner import libc, procfs
 from allotment.backends.local.runner.cgroup_files import members
-from allotment.backends.local.runner.hierarchy import find_mounts, own_groups, short_hash
-from allotment.backends.local.runner.record import note_fault
-from allotment.backends.pilot.enclosure import (
+from allotment.backends.local.runner.enclosure import (
     die_with_the_fence,
     enclose,
     end_below,
     mount_own,
 )
+from allotment.backends.local.runner.hierarchy import find_mounts, own_groups, short_hash
+from allotment.backends.local.runner.record import note_fault
 
 LOCK: Final = "pilot.lock"
 NOTES: Final = "/run/allotment/pilots"

@@ -12,6 +12,7 @@ from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import look
+from allotment.backends.local.images.helper import Helpers
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
@@ -72,13 +73,17 @@ def wish(home: Path, text: object) -> ImageWish:
     return ImageWish("h.org/a", "ann", str(home))
 
 
+def found(user: ImageWish, registry: str, *, is_needed: bool = False) -> str:
+    return basic_of(user, registry, Helpers("/nowhere"), is_needed=is_needed)
+
+
 def test_a_password_is_found_as_docker_writes_it(tmp_path: Path) -> None:
     both = {"auths": {"h.org": {"auth": "YTpi"}, "i.org": {"username": "a", "password": "b"}}}
     user = wish(tmp_path, both)
-    assert basic_of(user, "h.org") == basic_of(user, "i.org") == "YTpi"
-    assert basic_of(user, "j.org") == ""
+    assert found(user, "h.org") == found(user, "i.org") == "YTpi"
+    assert found(user, "j.org") == ""
     hub = {"auths": {"https://index.docker.io/v1/": {"auth": "YTpi"}}}
-    assert basic_of(wish(tmp_path, hub), "docker.io") == "YTpi"
+    assert found(wish(tmp_path, hub), "docker.io") == "YTpi"
 
 
 @pytest.mark.parametrize("odd", [
@@ -86,23 +91,37 @@ def test_a_password_is_found_as_docker_writes_it(tmp_path: Path) -> None:
     {"auths": {"h.org": {"auth": "é"}}},
 ])  # fmt: skip
 def test_a_file_that_says_nothing_gives_no_password(tmp_path: Path, odd: object) -> None:
-    assert basic_of(wish(tmp_path, odd), "h.org") == ""
+    assert found(wish(tmp_path, odd), "h.org") == ""
 
 
 def test_a_file_nested_without_end_is_named(tmp_path: Path) -> None:
     user = wish(tmp_path, {})
     (tmp_path / ".docker/config.json").write_text("[" * 200_000)
     with pytest.raises(ImageTrouble, match="is not JSON"):
-        basic_of(user, "h.org")
+        found(user, "h.org")
 
 
-def test_credential_helpers_are_named_and_not_run(tmp_path: Path) -> None:
+def test_a_service_that_is_not_roots_runs_no_helper_of_others(tmp_path: Path) -> None:
     user = wish(tmp_path, {"credHelpers": {"h.org": "pass"}})
-    with pytest.raises(ImageTrouble, match="credential helper pass") as told:
-        basic_of(user, "h.org")
+    with pytest.raises(ImageTrouble, match=r"docker-credential-pass.* is not run") as told:
+        found(user, "h.org")
     assert "allot image login h.org --user NAME" in told.value.advice
     keep(tmp_path, "h.org", "ann", "secret")  # which that does
-    assert base64.b64decode(basic_of(user, "h.org")) == b"ann:secret"
+    assert base64.b64decode(found(user, "h.org")) == b"ann:secret"
+
+
+def test_a_helper_without_a_name_is_none_as_in_docker(tmp_path: Path) -> None:
+    user = wish(tmp_path, {"credsStore": "pass", "credHelpers": {"h.org": ""}})
+    assert found(user, "h.org", is_needed=True) == ""
+    assert found(user, "i.org") == ""
+    with pytest.raises(ImageTrouble, match="docker-credential-pass"):
+        found(user, "i.org", is_needed=True)
+
+
+def test_an_identity_token_counts_before_the_name_beside_it(tmp_path: Path) -> None:
+    kept = {"auth": base64.b64encode(b"0:").decode(), "identitytoken": "t"}
+    user = wish(tmp_path, {"auths": {"h.org": kept}})
+    assert base64.b64decode(found(user, "h.org")) == b"<token>:t"
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """A user's passwords for registries: Docker's file in the user's home, read with its rights.
 
-They go from there into the header of a request, and nowhere else.
+Or a helper that the file names has them. They go from there into the header of a request, and
+nowhere else.
 """
 
 import base64
 import json
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
+from allotment.backends.local.images.helper import TOKEN, Helpers, pair_of
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.model.image_names import HUB
 from allotment.rights.reading import read_small
@@ -17,14 +19,22 @@ _HUB_NAMES: Final = ("https://index.docker.io/v1/", "index.docker.io")
 _MOST_BYTES: Final = 1 << 20
 
 
-def basic_of(wish: ImageWish, registry: str) -> str:
+class _Helper(NamedTuple):
+    """A helper that a file names. `is_sure`: it says that this has the registry's password."""
+
+    name: str
+    is_sure: bool
+
+
+def basic_of(
+    wish: ImageWish, registry: str, helpers: Helpers, *, is_needed: bool = False
+) -> str:
     """Return what a user logs in with, as a header has it; '' for nobody. May block.
 
-    Raises ImageTrouble where the file cannot be used.
+    Raises ImageTrouble where the file or a helper cannot be used. Of a helper that a file
+    names for all registries this counts only if a login `is_needed`: many images are for all.
     """
-    if wish.login is not None:
-        return wish.login
-    helpers = ""
+    helper: _Helper | None = None
     for name in _FILES:
         path = f"{wish.home.rstrip('/')}/{name}"
         text = read_small(path, wish.identity, _MOST_BYTES)
@@ -37,16 +47,15 @@ def basic_of(wish: ImageWish, registry: str) -> str:
         known = cast("dict[str, Any]", found if isinstance(found, dict) else {})
         if basic := _entry(known.get("auths"), registry):
             return basic
-        helpers = helpers or _helper(known, registry)
-    if helpers:
-        raise ImageTrouble(
-            Kind.DENIED,
-            f"The password for {registry} is kept by the credential helper {helpers}, which "
-            "the service does not run.",
-            f"Run `allot image login {registry} --user NAME` with the password or token that "
-            "this program has: it is kept in a file that the service reads as you.",
-        )
-    return ""
+        helper = helper or _helper(known, registry)
+    if helper is None or not helper.name:
+        return ""
+    try:
+        return helpers.basic_of(helper.name, wish, registry)
+    except ImageTrouble:
+        if helper.is_sure or is_needed:
+            raise
+        return ""
 
 
 def _names(registry: str) -> tuple[str, ...]:
@@ -62,11 +71,12 @@ def _entry(auths: object, registry: str) -> str:
         if not isinstance(entry, dict):
             continue
         fields = cast("dict[str, Any]", entry)
+        if (token := fields.get("identitytoken")) and isinstance(token, str):
+            return pair_of(TOKEN, token)
         if isinstance(fields.get("auth"), str) and _is_pair(fields["auth"]):
             return fields["auth"]
         if isinstance(fields.get("username"), str) and isinstance(fields.get("password"), str):
-            pair = f"{fields['username']}:{fields['password']}"
-            return base64.b64encode(pair.encode(errors="replace")).decode()
+            return pair_of(fields["username"], fields["password"])
     return ""
 
 
@@ -77,11 +87,16 @@ def _is_pair(text: str) -> bool:
         return False
 
 
-def _helper(known: dict[str, Any], registry: str) -> str:
+def _helper(known: dict[str, Any], registry: str) -> _Helper | None:
+    """Return the helper for a registry; one without a name stands for none, as in Docker."""
+    names = _names(registry)
     by_registry = known.get("credHelpers")
-    if isinstance(by_registry, dict) and registry in by_registry:
-        return str(cast("dict[str, Any]", by_registry)[registry])
-    store = known.get("credsStore")
-    auths = known.get("auths")
-    is_kept = isinstance(auths, dict) and any(name in auths for name in _names(registry))
-    return store if isinstance(store, str) and is_kept else ""
+    if isinstance(by_registry, dict):
+        found = cast("dict[str, Any]", by_registry)
+        for name in names:
+            if name in found:
+                return _Helper(str(found[name]), is_sure=True)
+    store, auths = known.get("credsStore"), known.get("auths")
+    if not isinstance(store, str) or not store:
+        return None
+    return _Helper(store, isinstance(auths, dict) and any(name in auths for name in names))

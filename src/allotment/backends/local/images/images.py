@@ -20,6 +20,7 @@ import msgspec
 from allotment.backends.local.images import store as st
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import Fetch, Found, Stopped, look
+from allotment.backends.local.images.helper import Helpers
 from allotment.backends.local.images.inside import Files, pythons
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.store import Image, Store
@@ -85,6 +86,8 @@ class Images:
         self._store = Store(state_dir)
         self.limit = limit
         self._asking = Threads("registry", each=4, total=16)
+        self._logins = Threads("logins", each=1, total=16)
+        self._helpers = Helpers(str(state_dir))
         self._fetching = Threads("images", each=1, total=3)
         self._reading = Threads("store", each=2, total=4)
         self._rights: dict[tuple[int, str], float] = {}
@@ -127,7 +130,7 @@ class Images:
         if self._was_allowed(reference, wish, BELIEVED_S):
             return reference
         try:
-            exact = reference.at(await self._ask(wish, partial(_digest, reference, wish)))
+            exact = reference.at(await self._ask(wish, partial(_digest, reference)))
         except ImageTrouble as trouble:
             if trouble.kind in {Kind.DENIED, Kind.GONE}:
                 self._rights.pop((_uid(wish), reference.exact), None)
@@ -147,7 +150,7 @@ class Images:
     async def _look(self, exact: Reference, wish: ImageWish) -> Found:
         if (known := self._found.get(exact.exact)) is not None:
             return known
-        found = await self._ask(wish, partial(_looked, exact, wish))
+        found = await self._ask(wish, partial(_looked, exact))
         while len(self._found) >= _MOST_FOUND:
             del self._found[next(iter(self._found))]
         self._found[exact.exact] = found
@@ -156,27 +159,39 @@ class Images:
     async def _is_here(self, exact: Reference) -> bool:
         return await asyncio.to_thread(self._store.image, exact) is not None
 
-    async def _ask(self, wish: ImageWish, question: Callable[[], T]) -> T:
-        """Ask a registry. Raises ImageTrouble."""
+    async def _ask(self, wish: ImageWish, question: Callable[[ImageWish], T]) -> T:
+        """Ask a registry, with what the user logs in with. Raises ImageTrouble."""
+        asking = await self.with_login(wish)
         try:
-            return await self._asking.run(_uid(wish), question, PATIENCE_S)
+            return await self._asking.run(_uid(wish), partial(question, asking), PATIENCE_S)
         except TimeoutError:
             raise ImageTrouble(
                 Kind.AWAY,
                 f"The registry of {wish.reference} did not answer in {PATIENCE_S:.0f} s.",
             ) from None
+        except ImageTrouble as trouble:
+            if trouble.kind is Kind.DENIED:
+                self._helpers.forget(wish, parse(wish.reference).registry)
+                if not asking.login:
+                    await self.with_login(wish, is_needed=True)  # May know why there is none.
+            raise
 
-    async def with_login(self, wish: ImageWish) -> ImageWish:
-        """Return the wish with what its user logs in with, for another machine to ask with.
+    async def with_login(self, wish: ImageWish, *, is_needed: bool = False) -> ImageWish:
+        """Return the wish with what its user logs in with, for any machine to ask with.
 
         Raises ImageTrouble.
         """
+        if wish.login is not None:
+            return wish
         registry = parse(wish.reference).registry
-        look = partial(basic_of, wish, registry)
+        look = partial(basic_of, wish, registry, self._helpers, is_needed=is_needed)
         try:
-            login = await self._asking.run(_uid(wish), look, PATIENCE_S)
+            login = await self._logins.run(_uid(wish), look, PATIENCE_S)
         except TimeoutError:
-            why = f"The home of {wish.user}, where its passwords are, does not answer."
+            why = (
+                f"The home of {wish.user}, where its passwords are, or the credential helper "
+                "that has them does not answer."
+            )
             raise ImageTrouble(Kind.AWAY, why) from None
         return msgspec.structs.replace(wish, login=login)
 
@@ -250,7 +265,7 @@ class Images:
         try:
             shared.began = time.time()
             found = await self._look(exact, wish)
-            registry = await self._ask(wish, partial(_registry, exact, wish))
+            registry = await self._ask(wish, partial(_registry, exact))
             shared.fetch = fetch = Fetch(self._store, registry, found, self.limit())
             if shared.waiting <= 0:
                 raise Stopped
@@ -510,7 +525,7 @@ def _parsed(text: str) -> Reference:
 
 
 def _registry(reference: Reference, wish: ImageWish) -> Registry:
-    return Registry(reference, basic_of(wish, reference.registry))
+    return Registry(reference, wish.login or "")
 
 
 def _digest(reference: Reference, wish: ImageWish) -> str:

@@ -5,6 +5,7 @@ to nowhere without TLS, this machine apart, to which no registry elsewhere may l
 answer has a bound, and a least pace.
 """
 
+import base64
 import functools
 import hashlib
 import json
@@ -16,6 +17,7 @@ import urllib.request
 from http.client import HTTPException, HTTPMessage, HTTPResponse, InvalidURL
 from typing import IO, Any, Final, cast
 
+from allotment.backends.local.images.helper import TOKEN
 from allotment.backends.local.images.loopback import is_loopback
 from allotment.backends.local.images.manifest import ACCEPTED
 from allotment.backends.local.images.trouble import ImageTrouble, Kind, Unreachable
@@ -97,12 +99,19 @@ def _opener(registry: str, *, is_near: bool) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(follow, OverPlain, OverTls, *handlers)
 
 
+def _identity_in(basic: str) -> str:
+    """Return the identity token that stands in place of a password; '' for none."""
+    user, _, secret = base64.b64decode(basic).decode(errors="replace").partition(":")
+    return secret if user == TOKEN else ""
+
+
 class Registry:
     """One repository, as one user sees it."""
 
     def __init__(self, reference: Reference, basic: str = "") -> None:
         self.reference = reference
         self._basic = basic
+        self._identity = _identity_in(basic)
         self._answer = ""
         """What is said in answer to a demand to log in; '' before the first."""
         self._opener = _opener(reference.registry, is_near=reference.is_near)
@@ -208,6 +217,12 @@ class Registry:
         if how.lower() == "basic":
             if not self._basic:
                 raise self._refused(401)
+            if self._identity:
+                raise ImageTrouble(
+                    Kind.DENIED,
+                    f"You have an identity token for {self.reference.registry}, which takes "
+                    "passwords only.",
+                )
             return f"Basic {self._basic}"
         fields: dict[str, str] = dict(_FIELD.findall(rest))
         realm = fields.pop("realm", "")
@@ -221,9 +236,8 @@ class Registry:
         fields["scope"] = f"repository:{self.reference.repository}:pull"
         own = self.reference
         realm = _followed(realm, own.registry, is_near=own.is_near)
-        url = f"{realm}?{urllib.parse.urlencode(fields)}"
         try:
-            token = self._token(url)
+            token = self._token(realm, fields)
         except urllib.error.HTTPError as error:
             error.close()
             raise self._refused(error.code) from error
@@ -231,14 +245,25 @@ class Registry:
             raise self.away(error) from error
         return f"Bearer {token}"
 
-    def _token(self, url: str) -> str:
-        request = urllib.request.Request(url)  # noqa: S310 - http or https
-        if self._basic:
-            request.add_unredirected_header("Authorization", f"Basic {self._basic}")
+    def _token(self, realm: str, fields: dict[str, str]) -> str:
+        """Ask for a token: with a password as Docker always did, with another by OAuth2."""
+        if self._identity:
+            grant = {
+                "grant_type": "refresh_token",
+                "client_id": "allotment",
+                "refresh_token": self._identity,
+            }
+            data = urllib.parse.urlencode({**fields, **grant}).encode()
+            request = urllib.request.Request(realm, data)  # noqa: S310 - http or https
+        else:
+            url = f"{realm}?{urllib.parse.urlencode(fields)}"
+            request = urllib.request.Request(url)  # noqa: S310 - http or https
+            if self._basic:
+                request.add_unredirected_header("Authorization", f"Basic {self._basic}")
         with self._opener.open(request, timeout=PATIENCE_S) as answer:
-            told: object = json.loads(self._take(answer))
-        fields = cast("dict[str, object]", told if isinstance(told, dict) else {})
-        token = fields.get("token") or fields.get("access_token")
+            found: object = json.loads(self._take(answer))
+        told = cast("dict[str, object]", found if isinstance(found, dict) else {})
+        token = told.get("token") or told.get("access_token")
         if not isinstance(token, str) or not _TOKEN.fullmatch(token):
             raise ValueError("an invalid token")
         return token
