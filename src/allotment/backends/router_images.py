@@ -21,18 +21,27 @@ class ImagesOfAll:
         self._engines_for = engines_for
 
     async def resolve(self, wish: ImageWish) -> str:
-        fetching = self._fetching(wish.engine)
-        if not fetching:
-            return wish.reference  # Its engine fetches images by itself, or refuses them.
+        # With none its engine fetches images by itself, or refuses them.
+        return await self._first(wish, lambda store: store.resolve(wish), wish.reference)
+
+    async def command(self, wish: ImageWish) -> tuple[str, ...]:
+        return await self._first(wish, lambda store: store.command(wish), ())
+
+    async def _first(
+        self, wish: ImageWish, ask: Callable[[ImageStore], Coroutine[Any, Any, T]], without: T
+    ) -> T:
+        """Return what the first engine says that may run the job and can run images."""
         refusals: list[Rejected] = []
-        for engine in fetching:
+        for engine in self._fetching(wish.engine):
             try:
-                return await engine.images().resolve(wish)
+                return await ask(engine.images())
             except Rejected as refusal:
                 if refusal.code is not Code.NOT_SUPPORTED:
                     raise
                 refusals.append(refusal)  # Another may run images, where this one cannot.
-        raise refusals[0]
+        if refusals:
+            raise refusals[0]
+        return without
 
     async def inspect(self, wish: ImageWish) -> ImageView:
         return _least_there(await self._ask_each(lambda store: store.inspect(wish)))

@@ -40,11 +40,12 @@ LONGEST_NAME = 60
 
 def run(  # noqa: PLR0913 - one argument an option
     command: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="-- COMMAND…", help="The command; one quoted text is a shell line."
+            metavar="-- COMMAND…",
+            help="The command; one quoted text is a shell line. An image may have its own.",
         ),
-    ],
+    ] = None,
     *,
     gpus: Annotated[
         str, typer.Option("--gpus", "-g", metavar="N", help="GPUs of each task.")
@@ -178,7 +179,8 @@ def run(  # noqa: PLR0913 - one argument an option
     job.
 
     With --image it runs in an image, and sees nothing of this folder or your variables except
-    what --code, --data, --env and --secret bring along.
+    what --code, --data, --env and --secret bring along. Without a command it runs the entry
+    point and the command of the image; a command takes the place of both.
 
     The value of a --secret is never on a command line, because other users can see it there. It
     is read from your environment, a file (without the end of its last line) or standard
@@ -193,12 +195,13 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run --code . --gpus 1 -- python train.py
       allot run --code . -r requirements.txt -- python train.py
       allot run --image python:3.12-slim --code . -- python train.py
+      allot run --image vision/train:2
       allot run 'seq 3 | tac'
       allot run -n 8 --gpus 1 --mpi pmix -- ./train
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
     spec = job_of(
-        command, name=name,
+        command or [], name=name,
         env=environment(os.environ, env or [], () if image else PASSED_ON),
         folder=_folder(code, image),
         tasks=tasks,
@@ -325,11 +328,21 @@ def job_of(  # noqa: PLR0913 - a job is made of these
     resources: Mapping[str, object],
     rest: Mapping[str, object],
 ) -> dict[str, object]:
-    """Write a command as a job in the native form. One word with blanks is a shell line."""
+    """Write a command as a job in the native form. One word with blanks is a shell line.
+
+    Without one it is the image's, which then gives the name too. Raises Failed.
+    """
+    image = str(rest.get("image", ""))
+    if not command and not image:
+        raise Failed(
+            "there is nothing to run",
+            "allot run -- python train.py; an image (--image) may have a command of its own",
+        )
     is_line = len(command) == 1 and any(letter.isspace() for letter in command[0].strip())
+    words = command[0].split() if is_line else command
     job: dict[str, object] = {
-        "name": name or name_of(command[0].split() if is_line else command),
-        "command": command[0] if is_line else list(command),
+        "name": name or name_of(words or [image_part(image)]),
+        **({"command": command[0] if is_line else list(command)} if command else {}),
         "workdir": str(folder),
         "env": dict(env),
         **rest,
@@ -341,6 +354,11 @@ def job_of(  # noqa: PLR0913 - a job is made of these
     if resources:
         job["resources"] = dict(resources)
     return job
+
+
+def image_part(image: str) -> str:
+    """Return what an image is called: `train` of registry.example.org/vision/train:2."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0]
 
 
 def name_of(command: Iterable[str]) -> str:

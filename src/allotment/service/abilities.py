@@ -10,7 +10,7 @@ from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.quantity import show_millis
 from allotment.model.spec import NEVER, Checkpoint, JobSpec
-from allotment.service.ports import Backend, Contained, Limited
+from allotment.service.ports import Backend, Contained, Limited, engines_for
 
 ON_ONE_NODE = (
     "On one node, take `mpi` out, ask for one task with all that the ranks need, and call "
@@ -37,6 +37,7 @@ INSTEAD = {
     Ability.MPIRUN: f"`mpi: mpirun` needs an engine of type slurm or pilot. {ON_ONE_NODE}",
 }
 """What to do where no engine is able to."""
+WRITE = "Write `command`; `docker inspect IMAGE` shows the image's Entrypoint and Cmd."
 
 
 def check_able(command: c.AnyCommand, state: State, backend: Backend | None = None) -> None:
@@ -82,6 +83,34 @@ def _check_image(spec: JobSpec, backend: Backend | None) -> None:
             "The job names no image, and the engine has no default image.",
             "Add `image: …`. An administrator can set one for all: `image` under `engines`.",
         )
+    if backend is not None and not all(role.command for role in spec.roles):
+        _check_own_command(spec, backend)
+
+
+def _check_own_command(spec: JobSpec, backend: Backend) -> None:
+    """Raise Rejected where nobody runs the command of an image that could not be read here."""
+    engines = engines_for(backend, spec.engine).values()
+    if not any(isinstance(engine, Contained) for engine in engines):
+        why = "runs an image's own command"
+        raise Rejected(Code.NOT_SUPPORTED, f"command: is missing, and no engine {why}.", WRITE)
+    if any(isinstance(engine, Contained) and engine.leads_commands for engine in engines):
+        raise Rejected(
+            Code.NOT_SUPPORTED,
+            "command: is missing. The image has one, but only its cluster can read it, and "
+            "`fence_after` of the engine puts a program before it.",
+            WRITE,
+        )
+    for key, what in (
+        ("hold_on_failure", spec.hold_on_failure_ms),
+        ("environment", spec.environment),
+    ):
+        if what:
+            raise Rejected(
+                Code.NOT_SUPPORTED,
+                f"{key}: cannot be used without `command`: the image has one, but only its "
+                "cluster can read it.",
+                WRITE,
+            )
 
 
 def _check_time(spec: JobSpec, backend: Backend | None) -> None:

@@ -30,6 +30,8 @@ class Images:
     async def settled(self, spec: JobSpec, owner: Actor) -> JobSpec:
         """Return a job with its image named by digest: every attempt runs the same bytes.
 
+        A role without command gets the image's own, as far as it can be read here.
+
         Raises Rejected where there is no such image, this user may not read it, or the job's
         tenant may not use it.
         """
@@ -54,8 +56,13 @@ class Images:
                 "Take `image` or `mpi` out.",
             )
         wish = image_wish(spec, await self._account(owner))
-        exact = await self._backend.images().resolve(wish)
-        return msgspec.structs.replace(spec, image=exact)
+        images = self._backend.images()
+        exact = await images.resolve(wish)
+        spec = msgspec.structs.replace(spec, image=exact)
+        if all(role.command for role in spec.roles):
+            return spec
+        own = await images.command(msgspec.structs.replace(wish, reference=exact))
+        return with_own_command(spec, own)
 
     async def inspect(self, image: str, actor: Actor) -> ImageView:
         """Return what an image consists of. Raises Rejected."""
@@ -113,3 +120,12 @@ class Images:
             return await self._accounts.of(actor)
         except BackendError as error:
             raise Rejected(Code.UNAVAILABLE, f"{error}.", "Try again.") from error
+
+
+def with_own_command(spec: JobSpec, own: tuple[str, ...]) -> JobSpec:
+    """Return a job whose roles without command run that of its image."""
+    roles = tuple(
+        role if role.command else msgspec.structs.replace(role, command=own)
+        for role in spec.roles
+    )
+    return msgspec.structs.replace(spec, roles=roles)

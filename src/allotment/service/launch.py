@@ -250,7 +250,12 @@ def _argv(
 
 
 def argv_of(role: TaskRole) -> tuple[str, ...]:
-    """Return the argument list: a shell line goes to the shell as it is."""
+    """Return the argument list: a shell line goes to the shell as it is.
+
+    It is empty where the image has a command that only its engine knows.
+    """
+    if not role.command:
+        return ()
     if isinstance(role.command, str):
         return ("/bin/sh", "-c", role.command)
     return role.command

@@ -455,6 +455,8 @@ class Contained(Protocol):
 
     default_image: str
     """For jobs that name none; '' where they have to."""
+    leads_commands: bool
+    """Whether a program of ours is put before each command, which must be known for that."""
 
     def shows(self, path: str) -> bool:
         """Whether containers can be shown a folder of the service's."""
@@ -561,6 +563,13 @@ class ImageStore(Protocol):
         """Return an image's name with its present digest.
 
         Raises Rejected unless it can run and the user may use it.
+        """
+        ...
+
+    async def command(self, wish: ImageWish) -> tuple[str, ...]:
+        """Return the entry point and the command of an image, named by its digest.
+
+        Nothing where only its engine knows them. Raises Rejected where it has none.
         """
         ...
 

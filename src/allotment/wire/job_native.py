@@ -117,6 +117,9 @@ UNIQUE_KEYS = json.JSONDecoder(object_pairs_hook=_refuse_doubles)
 """Only checks: pydantic would take the last of two equal keys and drop the other."""
 
 
+NO_COMMAND = "add command: python train.py, or an image, which may have a command of its own"
+
+
 # ── what fields alone cannot say ────────────────────────────────────────────────────────
 
 
@@ -130,9 +133,7 @@ def _misshapen(plain: Plain) -> list[Finding]:
         found += [
             ((key,), "cannot be used with `roles`", hint) for key in plain if key in ONE_ROLE
         ]
-    elif "command" not in plain:
-        hint = "add command: python train.py, or roles with a command each"
-        found.append((("command",), "is missing, so there is nothing to run", hint))
+    found += [(at, "is missing, so there is nothing to run", NO_COMMAND) for at in _bare(plain)]
     env, secrets = plain.get("env"), plain.get("secrets")
     if isinstance(env, dict) and isinstance(secrets, dict):
         found += [
@@ -161,11 +162,31 @@ def _set_twice(where: str, parameters: Plain, env: Plain, secrets: Plain) -> lis
     ]
 
 
+def _bare(plain: Mapping[str, Plain]) -> Iterator[tuple[str, ...]]:
+    """Name the commands that are missing; an image may have one of its own."""
+    if plain.get("image"):
+        return
+    roles = plain.get("roles")
+    if roles is None and plain.get("command") is None:
+        yield ("command",)
+    for name, role in roles.items() if isinstance(roles, dict) else ():
+        if isinstance(role, dict) and role.get("command") is None:
+            yield "roles", name, "command"
+
+
 def _outline(shape: JobShape) -> Plain:
     """Return the keys of a job as far as `_misshapen` looks."""
     outline: dict[str, Plain] = {
         key: None for key in shape.model_fields_set if getattr(shape, key) is not None
     }
+    outline["image"] = shape.image
+    if shape.command is not None:
+        outline["command"] = ""
+    if shape.roles is not None:
+        outline["roles"] = {
+            name: {} if role.command is None else {"command": ""}
+            for name, role in shape.roles.items()
+        }
     outline["env"] = dict.fromkeys(shape.env)
     outline["secrets"] = dict.fromkeys(shape.secrets)
     outline["grid"] = dict.fromkeys(shape.grid)

@@ -247,7 +247,7 @@ class RoleParts(Shape):
 class RoleShape(RoleParts):
     """A template for alike tasks."""
 
-    command: Command = Field(examples=["python train.py"])
+    command: Command | None = Field(default=None, examples=["python train.py"])
     retry: Retry | None = None
 
 
@@ -526,6 +526,7 @@ class JobShape(RoleParts):
         role, *others = (self,) if self.roles is None else tuple(self.roles.values())
         wrong = (
             ("batch" if self.batch else "", "take it out: the script calls its own launcher"),
+            ("the command of an image" if not role.command else "", "write `command`"),
             ("several roles" if others else "", "use one role: its tasks are the ranks"),
             (
                 "an elastic role"

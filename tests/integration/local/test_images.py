@@ -344,3 +344,42 @@ def test_all_that_a_mount_leaves_goes_by_its_names(
     image_root.remove(top, "k")
     os.close(top)
     assert left == []
+
+
+ENTRY = {"Entrypoint": ["/bin/sh", "-c", "echo entry $0 $@ as $(id -u)"], "Cmd": ["one", "two"]}
+
+
+def test_a_job_without_a_command_runs_that_of_its_image(
+    service: WithUsers, registry: Registry
+) -> None:
+    registry.push("entry", [busybox()], config={**ENTRY, "User": "nobody"})
+    image = f"{registry.host}/entry:1"
+    spec = {"name": "x", "image": image, "tenant": "ann"}
+    status, made = service.ask_as("ann", "POST", "/v1/jobs", spec)
+    assert status == 201, made
+    service.wait_for(made["id"], "succeeded", "failed")
+    job = Job(service, made["id"])
+    said = f"entry one two as {USERS['ann']}\n"
+    assert job.output == said
+    own = [*ENTRY["Entrypoint"], *ENTRY["Cmd"]]
+    assert job.view["spec"]["roles"]["main"]["command"] == own
+    # A command takes the place of both.
+    assert service.run(image, "echo mine", "ann").output == "mine\n"
+    ran = service.allot("run", "--image", image, "--tenant", "ann", user="ann")
+    assert (ran.returncode, ran.stdout) == (0, said), ran.stderr
+    assert "(entry)" in ran.stderr  # The job has its name.
+    with Client(state=str(service.state)) as client:
+        roles = {"a": {"command": "echo a"}, "b": {}}
+        both = client.submit({"name": "x", "image": image, "tenant": "ann", "roles": roles})
+    made_of = service.get(f"/v1/jobs/{both.id}")["spec"]["roles"]
+    assert [role["command"] for role in made_of.values()] == ["echo a", own]
+
+
+def test_an_image_that_has_no_command_needs_one(service: WithUsers, registry: Registry) -> None:
+    registry.push("bare", [busybox()])
+    ran = service.allot("run", "--image", f"{registry.host}/bare:1", user="ann")
+    assert ran.returncode == 1
+    assert "has neither an entry point nor a command" in ran.stderr
+    assert "Write what to run" in ran.stderr
+    nothing = service.allot("run", user="ann")
+    assert "there is nothing to run" in nothing.stderr

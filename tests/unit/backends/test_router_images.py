@@ -36,6 +36,10 @@ class Keeps(FakeBackend):
         self._check()
         return f"{wish.reference}@{self._to_fetch}"
 
+    async def command(self, wish: ImageWish) -> tuple[str, ...]:
+        self._check()
+        return wish.reference, str(self._to_fetch)
+
     async def inspect(self, wish: ImageWish) -> ImageView:
         self._check()
         return ImageView(wish.reference, "", not self._to_fetch, (), self._to_fetch)
@@ -103,3 +107,12 @@ def test_an_engine_that_runs_no_images_now_keeps_no_job_from_another() -> None:
         asyncio.run(together(ELSEWHERE, FakeBackend()).images().resolve(WISH))
     with pytest.raises(Rejected, match="It says forbidden"):
         asyncio.run(together(Keeps(refuses=Code.FORBIDDEN), Keeps(2)).images().resolve(WISH))
+
+
+def test_the_first_engine_that_can_tells_the_command_of_an_image() -> None:
+    router = together(FakeBackend(), ELSEWHERE, Keeps(7), Keeps(8))
+    assert asyncio.run(router.images().command(WISH)) == ("h/bb:1", "7")
+    # An engine without a store of its own may know it still.
+    assert asyncio.run(together(FakeBackend()).images().command(WISH)) == ()
+    with pytest.raises(Rejected):
+        asyncio.run(together(ELSEWHERE).images().command(WISH))

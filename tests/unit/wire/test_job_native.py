@@ -188,7 +188,8 @@ nmae: x
         "line 4: env.ALLOT_X: names with ALLOT_ are set by Allotment itself (choose another "
         "name)",
         'line 4: env.OK: must be a text, not nothing (put it in quotes; no text at all is "")',
-        "line 6: roles.worker.command: is missing (add command: python train.py)",
+        "line 6: roles.worker.command: is missing, so there is nothing to run (add command: "
+        "python train.py, or an image, which may have a command of its own)",
         "line 7: roles.worker.count: must be at least 1, not -2",
         "line 9: roles.worker.resources.gpus: there is no key `gpus` here (did you mean "
         "`gpu`?)",
@@ -216,7 +217,14 @@ nmae: x
         ("- a", "line 1: must be a map of keys, not a list"),
         ("just words", "line 1: must be a map of keys, not 'just words'"),
         ("name: a", "line 1: command: is missing, so there is nothing to run (add command: "
-         "python train.py, or roles with a command each)"),
+         "python train.py, or an image, which may have a command of its own)"),
+        ("name: a\nroles: {w: {count: 2}}", "line 2: roles.w.command: is missing, so there is "
+         "nothing to run (add command: python train.py, or an image, which may have a command "
+         "of its own)"),
+        ("name: a\ncommand:", "line 2: command: is missing, so there is nothing to run (add "
+         "command: python train.py, or an image, which may have a command of its own)"),
+        ("name: a\nimage: x\nmpi: pmix", "line 3: mpi: cannot be used with the command of an "
+         "image (write `command`)"),
         ("command: x", "line 1: name: is missing (add name: train-resnet)"),
         ("name: a\nroles: {}", "line 2: roles: must have at least one role (such as main: "
          "{command: python train.py})"),

@@ -101,6 +101,7 @@ class KubernetesBackend:
         kept = kept or state_dir
         self.abilities = abilities_on(setup, kept)
         self.default_image = setup.image
+        self.leads_commands = setup.fence_after_ms > 0
         self._setup, self._nodes, self._topology = setup, nodes, topology
         self._health = health
         self._kubeconfig = found_file(setup.kubeconfig)

@@ -74,6 +74,10 @@ class NodeImages:
             )
         return await self._asking().resolve(wish)
 
+    async def command(self, wish: ImageWish) -> tuple[str, ...]:
+        """Return the image's own entry point and command. Raises Rejected."""
+        return await self._asking().command(wish)
+
     async def inspect(self, wish: ImageWish) -> ImageView:
         """Return what an image consists of; it is here once all held nodes have it.
 

@@ -87,6 +87,10 @@ class ApptainerImages:
         """Return the name with its present digest. Raises Rejected."""
         return await self._asking().resolve(wish)
 
+    async def command(self, wish: ImageWish) -> tuple[str, ...]:
+        """Return the image's own entry point and command. Raises Rejected."""
+        return await self._asking().command(wish)
+
     async def inspect(self, wish: ImageWish) -> ImageView:  # noqa: ARG002
         """Raise Rejected: how much of it is in the user's cache, nobody else knows."""
         self._asking()

@@ -25,6 +25,7 @@ class Pods(FakeBackend):
     """As an engine whose tasks run in images alone."""
 
     default_image = "busybox"
+    leads_commands = False
 
     def __init__(self, shown: str = "/elsewhere") -> None:
         super().__init__()

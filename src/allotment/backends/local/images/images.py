@@ -125,6 +125,24 @@ class Images:
             raise trouble.refusal() from trouble
         return str(exact)
 
+    async def command(self, wish: ImageWish) -> tuple[str, ...]:
+        """Return the image's own entry point and command. Raises Rejected."""
+        try:
+            found = await self._look(_parsed(wish.reference), wish)
+        except ImageTrouble as trouble:
+            raise trouble.refusal() from trouble
+        wishes = found.config.config
+        own = (*(wishes.entrypoint or ()), *(wishes.cmd or ())) if wishes else ()
+        if not own or not own[0].strip():
+            raise Rejected(
+                Code.BAD_SPEC,
+                f"command: is missing, and {wish.reference} has neither an entry point nor a "
+                "command.",
+                "Write what to run: `command: python train.py`, or with `allot run`: -- python "
+                "train.py.",
+            )
+        return own
+
     async def _allowed(self, reference: Reference, wish: ImageWish) -> Reference:
         """Return the very image of a name, which the user may read. Raises ImageTrouble."""
         if self._was_allowed(reference, wish, BELIEVED_S):

@@ -142,6 +142,10 @@ def _check_size(wishes: Wishes, name: str) -> None:
             Kind.UNFIT,
             f"{name} has more than {MOST_WORDS >> 10} KiB of variables and commands.",
         )
+    if any("\0" in word for word in words):
+        raise ImageTrouble(
+            Kind.BROKEN, f"{name} has a NUL in a variable or a command, which ends it."
+        )
 
 
 def _other(name: str, built_for: str) -> ImageTrouble:
