@@ -26,7 +26,7 @@ from allotment.cli.options import (
 from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, say, say_json, talk, warn
 from allotment.cli.surely import new_key, submit_surely
-from allotment.cli.taking import CodeFolder, below, with_code
+from allotment.cli.taking import UsualFolder, below, usual, with_code
 from allotment.client import Client, Refused
 from allotment.client.packages import read_packages
 from allotment.client.request import PASSED_ON
@@ -113,7 +113,7 @@ def run(  # noqa: PLR0913 - one argument an option
             help="Make its outputs a version of a dataset when it succeeds.",
         ),
     ] = "",
-    code: CodeFolder = None,
+    code: UsualFolder = None,
     requirements: Annotated[
         Path | None,
         typer.Option(
@@ -173,10 +173,10 @@ def run(  # noqa: PLR0913 - one argument an option
     """Run a command as a job; show its output, end with its exit code.
 
     The job runs in this folder, or with --code in a copy of a folder as it is now, which
-    `allot clone` runs again. It has your PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and LANG,
-    and runs as soon as there is room. If no service runs, one is started. The exit code is that
-    of the task that failed first, or 128 + n if signal n ended it. Ctrl-C does not stop the
-    job.
+    `allot clone` runs again. With ALLOT_CODE=. in your environment every job takes this folder
+    along. It has your PATH, VIRTUAL_ENV, CONDA_PREFIX, PYTHONPATH and LANG, and runs as soon as
+    there is room. If no service runs, one is started. The exit code is that of the task that
+    failed first, or 128 + n if signal n ended it. Ctrl-C does not stop the job.
 
     With --image it runs in an image, and sees nothing of this folder or your variables except
     what --code, --data, --env and --secret bring along. Without a command it runs the entry
@@ -200,6 +200,7 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run -n 8 --gpus 1 --mpi pmix -- ./train
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
+    code = usual(code)
     spec = job_of(
         command or [], name=name,
         env=environment(os.environ, env or [], () if image else PASSED_ON),
@@ -230,7 +231,7 @@ def see_through(  # noqa: PLR0913 - as options say it
     spec: Mapping[str, object],
     *,
     state: str,
-    code: Path | None = None,
+    code: str = "",
     is_array: bool = False,
     detach: bool = False,
     quiet: bool = False,
@@ -264,9 +265,9 @@ def see_through(  # noqa: PLR0913 - as options say it
     raise typer.Exit(exit_code(done))
 
 
-def _folder(code: Path | None, image: str) -> Path:
+def _folder(code: str, image: str) -> Path:
     """Return where a command begins: here, in the code that is taken, or as the image says."""
-    if code is not None:
+    if code:
         return below(code)
     return Path() if image else Path.cwd()
 

@@ -18,7 +18,7 @@ from allotment.cli.outcome import ending, exit_code
 from allotment.cli.output import Failed, at_line, say, say_json, talk, warn
 from allotment.cli.prepare import Prepared, prepare
 from allotment.cli.surely import new_key, submit_surely
-from allotment.cli.taking import CodeFolder, look_at_code, with_code
+from allotment.cli.taking import UsualFolder, look_at_code, with_code
 from allotment.cli.words import count, harmless
 from allotment.client import Client
 from allotment.service.selector import Selector
@@ -68,7 +68,7 @@ def submit(  # noqa: PLR0913 - one argument an option
     ] = False,
     labels: Labels = None,
     grid: Grid = None,
-    code: CodeFolder = None,
+    code: UsualFolder = None,
     key: Annotated[
         str,
         typer.Option("--key", metavar="TEXT", help="The same key gives the same job again."),
@@ -101,7 +101,8 @@ def submit(  # noqa: PLR0913 - one argument an option
     without its operator.
 
     With --code, or `code: {take: FOLDER}` in the file, a folder is taken along as it is now:
-    what git ignores stays out. The job runs in a copy of it.
+    what git ignores stays out. The job runs in a copy of it. ALLOT_CODE=. in your environment
+    does so for each file that names neither `code` nor `workdir`.
 
     With --dry-run nothing is submitted: each job is checked, and its start is estimated as by
     `allot eta`, each job by itself. For a script, the job file that it becomes is shown.
@@ -149,7 +150,7 @@ def submit(  # noqa: PLR0913 - one argument an option
 
 
 def _try(
-    ready: list[Prepared], held: bool, state: str, code: Path | None, as_json: bool
+    ready: list[Prepared], held: bool, state: str, code: str | None, as_json: bool
 ) -> None:
     """Report each job whether, where and when it would start."""
     with Client(state=state) as client:
@@ -217,9 +218,7 @@ def _submitter(file: str, arguments: tuple[str, ...]) -> Submitter:
     return Submitter(str(Path.cwd()), os.uname().nodename, script, os.environ, arguments)
 
 
-def _submit(
-    client: Client, job: Prepared, key: str, held: bool, code: Path | None
-) -> Submitted:
+def _submit(client: Client, job: Prepared, key: str, held: bool, code: str | None) -> Submitted:
     held = held or job.held
     body = with_code(client, job.body, code)
     made = submit_surely(client, body, key or new_key(), form=job.form, held=held)

@@ -20,7 +20,7 @@ from allotment.cli.submit import announce
 from allotment.cli.surely import new_key, submit_surely
 from allotment.cli.sweep_words import SWEEPS, lines_of, sweep_cells, trial_table
 from allotment.cli.table import print_table
-from allotment.cli.taking import CodeFolder, with_code
+from allotment.cli.taking import UsualFolder, with_code
 from allotment.cli.watching import Every, watch
 from allotment.client import Client
 from allotment.service.sweep_view import SweepView
@@ -124,7 +124,7 @@ def submit(  # noqa: PLR0913, PLR0917 - one argument an option
         ),
     ] = 0,
     changes: Changes = None,
-    code: CodeFolder = None,
+    code: UsualFolder = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only list the trials, with their parameters.")
     ] = False,

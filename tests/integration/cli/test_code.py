@@ -269,3 +269,30 @@ def test_take_needs_a_folder(cluster: RealCluster, reachable: Path) -> None:
         (reachable / "empty").mkdir()
         with pytest.raises(Refused, match="no files"):
             take(client._transport, reachable / "empty", lambda _: None)  # noqa: SLF001
+
+
+def test_a_folder_can_always_be_taken_along(
+    cluster: RealCluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ("--", "sh", "-c", "pwd; ls")
+    monkeypatch.setenv("ALLOT_CODE", ".")
+    taken = run(cluster, folder, *where)
+    assert str(folder) not in taken
+    assert "new.py" in taken
+    assert "x.log" not in taken
+    for words in (("--code", ""), ("--code=",)):  # But not this once.
+        assert run(cluster, folder, *words, *where).startswith(f"{folder}\n")
+
+    def begins_in(text: str, *words: str) -> str:
+        (folder / "job.yaml").write_text(f"name: x\ncommand: pwd\n{text}")
+        ran = cluster.allot("submit", "-f", *words, "job.yaml", cwd=folder)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.splitlines()[-1]
+
+    assert "/working/" in begins_in("")
+    assert begins_in(f"workdir: {folder}/pkg") == f"{folder}/pkg"
+    assert begins_in(f"code: {folder}/data") == f"{folder}/data"
+    assert "/working/" not in begins_in("", "--code", "")
+    (folder / "old.json").write_text('{"jobName": "x", "taskRoles": [{"command": "true"}]}')
+    old = cluster.allot("submit", "--form", "classic", "old.json", cwd=folder)
+    assert old.returncode == 0, old.stderr
