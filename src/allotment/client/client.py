@@ -173,7 +173,10 @@ class Client:
         return self._send(job_path(ref, ":clone"), {"set": list(changes)}, Submitted)
 
     def cancel(self, ref: Ref) -> JobView:
-        """End a job, wherever it stands; a running one gets its grace."""
+        """End a job, wherever it stands; a running one gets its grace.
+
+        Asked again, a second or more later, it is killed.
+        """
         return self._act(ref, "cancel")
 
     def hold(self, ref: Ref) -> JobView:

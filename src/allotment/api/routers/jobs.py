@@ -107,7 +107,11 @@ async def waits(job: Job, service: TheService) -> Response:
 
 
 VERBS: dict[str, tuple[Callable[[JobId], c.AnyCommand], str]] = {
-    "cancel": (c.CancelJob, "End a job in any state; a running job gets its grace time."),
+    "cancel": (
+        c.CancelJob,
+        "End a job in any state; a running job gets its grace time. Asked again, a second or "
+        "more later, it is killed.",
+    ),
     "hold": (c.HoldJob, "Keep a waiting job from starting."),
     "release": (c.ReleaseJob, "Allow a held job to start again."),
     "suspend": (c.SuspendJob, "Freeze a running job and free its devices."),
@@ -132,7 +136,8 @@ for _verb, (_command, _what) in VERBS.items():
 
 
 MANY: dict[Verb, str] = {
-    Verb.CANCEL: "End jobs in any state; running jobs get their grace time.",
+    Verb.CANCEL: "End jobs in any state; running jobs get their grace time. Asked again, a "
+    "second or more later, they are killed.",
     Verb.HOLD: "Keep waiting jobs from starting.",
     Verb.RELEASE: "Allow held jobs to start again.",
     Verb.SUSPEND: "Freeze running jobs and free their devices.",
