@@ -21,6 +21,7 @@ import typer
 from allotment import __version__
 from allotment.cli.habits import habit
 from allotment.cli.output import BadFile, Failed, error_as_json, say, tell, tell_bad_input
+from allotment.cli.placeholders import show_words
 from allotment.cli.quick import install
 from allotment.client.errors import ApiError, Unreachable
 from allotment.model.errors import AllotmentError, BadInput
@@ -167,6 +168,7 @@ def _wanted(words: list[str]) -> list[str]:
 
 def build(verbs: Sequence[str]) -> typer.Typer:
     """Make the command line with these verbs."""
+    show_words()
     app = typer.Typer(
         rich_markup_mode=None,
         pretty_exceptions_enable=False,

@@ -23,7 +23,7 @@ from allotment.client import Client
 
 def cells(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="Only this root or node, and what is in it.")
+        str, typer.Argument(metavar="NAME", help="Only this root or node, and what is in it.")
     ] = "",
     level: Annotated[
         str,

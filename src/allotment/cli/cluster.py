@@ -199,7 +199,8 @@ def _more(tenant: TenantView) -> dict[str, int]:
 def drain(
     node: Node,
     reason: Annotated[
-        str, typer.Option("--reason", "-r", help="The reason. Other users see it.")
+        str,
+        typer.Option("--reason", "-r", metavar="TEXT", help="The reason. Other users see it."),
     ] = "",
     state: State = "",
     as_json: AsJson = False,

@@ -182,7 +182,7 @@ def get(
 )
 def ls(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="List the files of a version.")
+        str, typer.Argument(metavar="NAME", help="List the files of a version.")
     ] = "",
     state: State = "",
     as_json: AsJson = False,

@@ -27,7 +27,7 @@ def exec(
     job: Job,
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- COMMAND…", help="What to run; a shell when left out."),
+        typer.Argument(metavar="-- COMMAND", help="What to run; a shell when left out."),
     ] = None,
     task: Task = "",
     no_tty: Annotated[

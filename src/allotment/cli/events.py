@@ -18,7 +18,7 @@ def events(
     job: Annotated[
         str,
         typer.Argument(
-            metavar="[JOB]",
+            metavar="JOB",
             help="Only events of this job.",
             show_default=False,
             autocompletion=complete_job,

@@ -103,7 +103,8 @@ def name_of(one: HardwareView) -> str:
 def bad(
     where: Where,
     because: Annotated[
-        str, typer.Option("--because", "-b", help="The reason. Other users see it.")
+        str,
+        typer.Option("--because", "-b", metavar="TEXT", help="The reason. Other users see it."),
     ] = "",
     state: State = "",
     as_json: AsJson = False,

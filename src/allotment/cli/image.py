@@ -73,7 +73,7 @@ def pull(name: Name, state: State = "", as_json: AsJson = False) -> None:
 
 @image.command()
 def warm(
-    names: Annotated[list[str], typer.Argument(metavar="IMAGE…")],
+    names: Annotated[list[str], typer.Argument(metavar="IMAGE", help="registry/name:tag")],
     state: State = "",
     as_json: AsJson = False,
 ) -> None:

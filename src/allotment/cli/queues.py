@@ -39,7 +39,7 @@ def queues(
     tenant: Annotated[
         str,
         typer.Argument(
-            metavar="[TENANT]",
+            metavar="TENANT",
             help="Only the queues of this tenant.",
             autocompletion=complete_tenant,
         ),

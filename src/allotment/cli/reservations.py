@@ -33,10 +33,17 @@ Many = list[str] | None
 def reserve(  # noqa: PLR0913, PLR0917 - one an option
     name: Name,
     start: Annotated[
-        str, typer.Option("--from", help="A date and time, how far ahead (2h), or now.")
+        str,
+        typer.Option(
+            "--from", metavar="WHEN", help="A date and time, how far ahead (2h), or now."
+        ),
     ] = "now",
-    until: Annotated[str, typer.Option("--until", help="A date and time.")] = "",
-    lasting: Annotated[str, typer.Option("--for", help="How long: 4h, 2d.")] = "",
+    until: Annotated[
+        str, typer.Option("--until", metavar="WHEN", help="A date and time.")
+    ] = "",
+    lasting: Annotated[
+        str, typer.Option("--for", metavar="LENGTH", help="How long: 4h, 2d.")
+    ] = "",
     node: Annotated[Many, typer.Option("--node", help="A node; may be repeated.")] = None,
     devices: Annotated[
         int, typer.Option("--devices", help="Instead of --node: whole nodes with this many.")
@@ -56,11 +63,13 @@ def reserve(  # noqa: PLR0913, PLR0917 - one an option
         str,
         typer.Option(
             "--notice",
+            metavar="LENGTH",
             help="Jobs without a time limit stay off these nodes for this long before it.",
         ),
     ] = "",
     reason: Annotated[
-        str, typer.Option("--reason", "-r", help="The reason. Other users see it.")
+        str,
+        typer.Option("--reason", "-r", metavar="TEXT", help="The reason. Other users see it."),
     ] = "",
     state: State = "",
     as_json: AsJson = False,

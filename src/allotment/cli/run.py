@@ -42,7 +42,7 @@ def run(  # noqa: PLR0913 - one argument an option
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="-- COMMAND…",
+            metavar="-- COMMAND",
             help="The command; one quoted text is a shell line. An image may have its own.",
         ),
     ] = None,

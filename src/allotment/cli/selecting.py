@@ -28,7 +28,7 @@ REFS_HELP = (
 
 Refs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="JOB…", help=REFS_HELP, autocompletion=complete_job),
+    typer.Argument(metavar="JOB", help=REFS_HELP, autocompletion=complete_job),
 ]
 Mine = Annotated[bool, typer.Option("--mine", "-m", help="Only your own.")]
 All = Annotated[bool, typer.Option("--all", help="Jobs of all users.")]

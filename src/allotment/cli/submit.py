@@ -29,7 +29,7 @@ from allotment.wire.job import Form, is_batch_script
 
 def submit(  # noqa: PLR0913 - one argument an option
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE…", help="Job files; `-` is standard input.")
+        list[str], typer.Argument(metavar="FILE", help="Job files; `-` is standard input.")
     ],
     *,
     changes: Changes = None,

@@ -49,7 +49,7 @@ class By(StrEnum):
 
 def top(  # noqa: PLR0913 - one argument an option
     jobs: Annotated[
-        list[int] | None, typer.Argument(metavar="[JOB]…", help="Only these, by id.")
+        list[int] | None, typer.Argument(metavar="JOB", help="Only these, by id.")
     ] = None,
     *,
     by: Annotated[By, typer.Option(help="Sort by this.")] = By.CPU,

@@ -1,5 +1,6 @@
 """Every help page fits a terminal of eighty columns, and no word is cut."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -40,6 +41,19 @@ def test_a_page_fits_eighty_columns(
     lines = allot(*words, "--help").out.splitlines()
     assert lines
     assert [line for line in lines if len(line) > NARROW] == []
+
+
+@pytest.mark.parametrize("words", PAGES, ids=" ".join)
+def test_a_page_says_what_to_type_and_of_no_type(words: tuple[str, ...]) -> None:
+    page = allot(*words, "--help").out
+    assert re.findall(r"<(?:str|int|float|path|list|[a-z]+\b[^>\n]*)>", page) == []
+    assert "…]" not in page.splitlines()[0]
+
+
+def test_an_option_names_its_value() -> None:
+    page = allot("top", "--help").out + allot("cancel", "--help").out
+    for shown in ("--by cpu|memory|gpu|job ", "--user USER ", "cancel [OPTIONS] [JOB]..."):
+        assert shown in page
 
 
 def test_the_overview_is_wrapped_at_words_and_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
