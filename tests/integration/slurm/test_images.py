@@ -16,6 +16,7 @@ import pytest
 
 from tests.integration.slurm.test_own_disks import with_own_disks
 from tests.support.cluster import RealCluster, until
+from tests.support.credential_helpers import SAYS, configure, install
 from tests.support.on_pilots import Piloted, runners
 from tests.support.on_slurm import shell
 from tests.support.registry import (
@@ -225,6 +226,22 @@ def test_a_private_image_comes_with_a_password_that_nobody_else_sees(
         cluster.allot("exec", str(job), "--task", task, "--", "sh", "-c", "touch $TMPDIR/go")
     cluster.wait_for(job, "succeeded")
     assert cluster.output(job).count("the weights") == 2
+
+
+def test_nodes_get_what_a_helper_says_and_what_the_image_runs(
+    cluster: OnNodes, private: Registry
+) -> None:
+    own = {"Entrypoint": ["/bin/sh", "-c"], "Cmd": ["cat /secret"]}
+    top = layer(a_file("secret", "the weights\n"))
+    private.push("entry", [busybox(), top], config=own)
+    home = cluster.home("ben")
+    configure(home, credsStore="vault")
+    install(home, "vault", SAYS)
+    spec = {"name": "x", "image": f"{private.host}/entry:1", "tenant": "ben", **on_each()}
+    status, made = cluster.ask_as("ben", "POST", "/v1/jobs", spec)
+    assert status == 201, made
+    cluster.wait_for(made["id"], "succeeded", "failed")
+    assert cluster.output(made["id"]).count("the weights") == 2
 
 
 def in_use(cluster: OnNodes, user: str, name: str) -> list[bool]:

@@ -50,12 +50,8 @@ def basic_of(
         helper = helper or _helper(known, registry)
     if helper is None or not helper.name:
         return ""
-    try:
-        return helpers.basic_of(helper.name, wish, registry)
-    except ImageTrouble:
-        if helper.is_sure or is_needed:
-            raise
-        return ""
+    is_needed = is_needed or helper.is_sure
+    return helpers.basic_of(helper.name, wish, registry, is_needed=is_needed)
 
 
 def _names(registry: str) -> tuple[str, ...]:

@@ -52,16 +52,23 @@ class Helpers:
             if key[::2] == (wish.user, registry):
                 self._known.pop(key, None)
 
-    def basic_of(self, name: str, wish: ImageWish, registry: str) -> str:
+    def basic_of(
+        self, name: str, wish: ImageWish, registry: str, *, is_needed: bool = True
+    ) -> str:
         """Return what a helper keeps for a registry, as a header has it; '' for nothing.
 
-        Raises ImageTrouble.
+        Raises ImageTrouble where it is needed; else one that fails keeps nothing.
         """
         key = wish.user, name, registry
         until, said = self._known.get(key, (0.0, ""))
         if time.monotonic() < until:
             return said
-        said = self._ask(name, wish, registry)
+        try:
+            said = self._ask(name, wish, registry)
+        except ImageTrouble:
+            if is_needed:
+                raise
+            said = ""
         now = time.monotonic()
         kept = {each: found for each, found in list(self._known.items()) if found[0] > now}
         self._known = {**kept, key: (now + KEPT_S, said)}
@@ -77,7 +84,10 @@ class Helpers:
         told = self._run(name, wish, registry)
         fate = told.get("fate")
         if fate == "exec" and told.get("errno") == errno.ENOENT:
-            what = "is in none of /usr/local/bin, /usr/bin, /bin, ~/.local/bin and ~/bin there"
+            what = (
+                "is not on the service's machine, in /usr/local/bin, /usr/bin, /bin, "
+                "~/.local/bin or ~/bin"
+            )
             raise _trouble(name, registry, what)
         if fate == "late":
             raise _trouble(name, registry, f"did not end in {HELPER_S} s")
