@@ -32,6 +32,10 @@ from tests.support.token_server import IDENTITY, believed_by
 
 pytestmark = MARKS
 UID = USERS["ann"]
+DEVICES = {
+    *("core", "fd", "full", "null", "ptmx", "pts", "random", "shm", "stderr", "stdin"),
+    *("stdout", "tty", "urandom", "zero"),
+}
 
 
 @pytest.fixture
@@ -130,6 +134,7 @@ def test_a_registry_that_takes_passwords_only_gets_no_identity_token(
 def ann(reachable: Path) -> Iterator[ImageWish]:
     """A user with a home, in which a helper can be."""
     home = owned(reachable / "ann", UID, 0o700)
+    (reachable / "state").mkdir()
     yield ImageWish("h.org/a", "ann", str(home), identity=Identity(UID, UID, (UID,)))
     # What a launcher does at its end.
     for base in set(prepare(str(reachable / "state")).bases.values()):
@@ -208,6 +213,8 @@ def test_a_helper_gets_nothing_that_a_job_lacks(
     ann: ImageWish, reachable: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ALLOT_SECRET_OF_SERVICE", "yes")
+    state = reachable / "state"
+    (state / "of-others").mkdir()
     secret = os.memfd_create("secret")
     os.set_inheritable(secret, True)
     look = (
@@ -216,7 +223,7 @@ def test_a_helper_gets_nothing_that_a_job_lacks(
         "grep -E '^(NoNewPrivs|CapEff|CapBnd):' /proc/self/status; "
         f"cat /proc/{os.getpid()}/environ; ls -d /proc/[0-9]* | wc -l; "
         "cat /proc/1/environ; ls /proc/1/fd; (: < /dev/tty); "
-        "kill -KILL 1; pwd"
+        f"echo state: $(ls -A {state}); echo dev: $(ls /dev); kill -KILL 1; pwd"
     )
     with pytest.raises(ImageTrouble):
         asked(ann, reachable, look)
@@ -234,6 +241,9 @@ def test_a_helper_gets_nothing_that_a_job_lacks(
     assert "No such file" in seen
     assert "/proc/1/environ: Permission denied" in seen
     assert "/dev/tty" in seen
+    assert "state:" in lines
+    dev = next(line for line in lines if line.startswith("dev:"))
+    assert set(dev.split()[1:]) <= DEVICES
     assert lines[-1] == "/"
 
 

@@ -6,7 +6,8 @@ WISH is JSON: `argv` and `env` of the helper, `user` (uid, gid, groups) or null 
 `state`, the state folder, and `seconds`, how long it may take.
 
 The helper is any program of a user. So it has that user's rights and no way to others, its
-own session without a terminal, nothing of ours open, and the control groups of a small task.
+own session without a terminal, nothing of ours open, and the view and the control groups of a
+small task: no state folder, no devices, no processes of others.
 Process 1 of its PID namespace is ours and waits for it: when that ends, all of it is gone.
 """
 
@@ -19,7 +20,7 @@ import signal
 import sys
 from typing import Any, Final, NamedTuple, NoReturn
 
-from allotment.backends.local.runner import hierarchy, libc
+from allotment.backends.local.runner import hierarchy, libc, mounts
 from allotment.backends.local.runner.cgroup import Group
 from allotment.backends.local.runner.enclosure import enclose, end_below, mount_own
 from allotment.backends.local.runner.mounts import User
@@ -89,7 +90,7 @@ def _inside(wish: dict[str, Any], group: Group, *, has_walls: bool) -> NoReturn:
         libc.die_with_parent(signal.SIGKILL)
         if has_walls:
             with contextlib.suppress(OSError):
-                mount_own()
+                _narrow(wish)
         else:
             libc.become_subreaper()
         for controller, (kind, most) in _INSTEAD.items():
@@ -101,6 +102,16 @@ def _inside(wish: dict[str, Any], group: Group, *, has_walls: bool) -> NoReturn:
         os.write(1, f"{told}\n".encode())
     finally:
         os._exit(0)
+
+
+def _narrow(wish: dict[str, Any]) -> None:
+    """See what a task without devices sees; who is not root, at least no other processes."""
+    if os.geteuid():
+        mount_own()
+        return
+    libc.unshare(libc.CLONE_NEWNS)
+    plain = mounts.plain_devices()
+    mounts.build(mounts.View(os.path.realpath(wish["state"]), plain, (), (), (), ()))
 
 
 def _outcome(wish: dict[str, Any], group: Group) -> dict[str, object]:
