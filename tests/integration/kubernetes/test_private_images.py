@@ -92,6 +92,22 @@ def test_a_private_image_runs_with_the_login_of_its_namespace_and_else_says_why(
         assert "Attempt 2" not in shown
 
 
+def test_a_pod_without_a_command_runs_that_of_its_image(
+    cluster: OnKubernetes, private: Registry
+) -> None:
+    log_in(cluster, private, PASSWORD)
+    own = {"Entrypoint": ["/bin/sh", "-c", "echo entry $0 of $WORLD_SIZE"], "Cmd": ["one"]}
+    private.push("entry", [busybox()], config=own)
+    job = {**shell(""), "image": f"{private.host}/entry:1", "count": 2}
+    del job["command"]
+    number = cluster.submit(job)
+    cluster.wait_for(number, "succeeded", "failed")
+    assert cluster.output(number).count("entry one of 2") == 2
+    status, refused = cluster.ask("POST", "/v1/jobs", {**job, "hold_on_failure": "1m"})
+    assert status >= 400, refused
+    assert "only its cluster can read it" in json.dumps(refused)
+
+
 def test_a_job_starts_once_its_registry_is_back(
     cluster: OnKubernetes, private: Registry
 ) -> None:
