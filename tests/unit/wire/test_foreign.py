@@ -181,6 +181,19 @@ def test_what_would_make_it_another_job_is_refused(
     assert "line " in said
 
 
+COMMAND = """          command: [sh, -c, 'echo shard "$JOB_COMPLETION_INDEX"']\n"""
+IMAGE = "          image: localhost/busybox:1\n"
+
+
+def test_a_container_without_a_command_runs_that_of_its_image() -> None:
+    found = changed("job", COMMAND, "").spec
+    assert (found.image, found.roles[0].command) == ("localhost/busybox:1", "")
+    assert "command" not in str(job_to_wire(found))
+    assert "names no command" in refused("job", IMAGE + COMMAND, "")
+    said = refused("job", COMMAND, "          args: [x]\n")
+    assert "are for the command of the image" in said
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "line"),
     [

@@ -261,7 +261,9 @@ def _same(what: str, found: list[tuple[Role, Any]], told: Remarks) -> Any:
 
 
 def _role(role: Role) -> Map:
-    parts: Map = {"count": role.count, "command": list(role.task.command)}
+    parts: Map = {"count": role.count}
+    if role.task.command:
+        parts["command"] = list(role.task.command)
     if role.task.resources:
         parts["resources"] = role.task.resources
     if role.task.arch:

@@ -205,8 +205,8 @@ def read_template(
 
 
 def need_command(task: Task, place: Place, told: Remarks) -> None:
-    """Refuse a container that names no command, which only its image knows."""
-    if not task.words and not task.arguments:
+    """Refuse a container that names no command, and no image that may have one."""
+    if not (task.words or task.arguments or task.image):
         told.refuse(place, "names no command", "write it: command: [python, train.py]")
 
 

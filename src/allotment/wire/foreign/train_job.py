@@ -161,8 +161,9 @@ def _task(trainer: Map, runtime: Runtime, told: Remarks) -> Task:
     if not own.get("args"):
         own["args"] = [*base.arguments]
     mine = read_container(own, AT, told, INDEXED, "resourcesPerNode", base.env)
-    need_command(mine, AT, told)
-    if not mine.image and not base.image:
+    image = mine.image or base.image
+    need_command(msgspec.structs.replace(mine, image=image), AT, told)
+    if not image:
         told.warn(
             ("spec", "runtimeRef"),
             f"{runtime.name} has an image in its cluster, which is not known here: the "
@@ -171,7 +172,7 @@ def _task(trainer: Map, runtime: Runtime, told: Remarks) -> Task:
         )
     return msgspec.structs.replace(
         base,
-        image=mine.image or base.image,
+        image=image,
         command=mine.command,
         env=mine.env,
         resources=mine.resources or base.resources,
