@@ -175,7 +175,7 @@ def test_no_process_of_a_user_keeps_its_folder_from_going(service: OnBoth) -> No
     gone = service.state.parent / "held"
     job = started(service, f"cat /w/words; {wait_for_file(str(gone))}; cat /w/words")
     door = links(service) / f"{job}-1"
-    fill = "cd $0 && mkdir deep && while :; do n=$((n+1)); true >deep/$n; true >$n; done 2>/dev/null"
+    fill = "cd $0 && mkdir deep && while :; do true >deep/$((n+=1)); true >$n; done 2>/dev/null"
     over = 'mount -t tmpfs none "$0" && touch "$0/mine" && exec sleep 1000'
     user = getpwnam(ANN)
     held = [
