@@ -21,11 +21,12 @@ from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.cells import CellShare, CellType, RootCell, Topology
 from allotment.model.cluster import Device, Node
+from allotment.model.content import Content, ContentKind
 from allotment.model.diagnosis import Exit
 from allotment.model.ids import Actor, AttemptNo, DeviceIndex, JobId, NodeId
 from allotment.model.node_runs import runs_of
 from allotment.model.quantity import GIB, Instant, Resources
-from allotment.model.reports import GangReport, ImageReport, Seen
+from allotment.model.reports import ContentReport, GangReport, Seen
 from allotment.model.spec import JobSpec, TaskRole
 from allotment.model.tenancy import Config, Limits, Queue, QueueOrder, Tenant
 from allotment.policies.ordering.fifo import Fifo
@@ -134,7 +135,7 @@ def measure(case: Case) -> Measured:
             for node in engine.state.cluster.nodes
             if node % case.in_rack < case.in_rack // 4
         )
-        engine.report(ImageReport(IMAGE, runs_of(having)), NOW)
+        engine.report(ContentReport(Content(ContentKind.IMAGE, IMAGE), runs_of(having)), NOW)
     placed: list[float] = []
     count = case.nodes * 8 // case.gpus
     for tenant in _turns(case):

@@ -5,6 +5,8 @@ from typing import Self
 import msgspec
 
 from allotment.model.cluster import Device, Node
+from allotment.model.data_use import DataUse, reference_of
+from allotment.model.environment import Environment
 from allotment.model.ids import Actor, DeviceIndex, NodeId
 from allotment.model.quantity import GIB, Instant, Millis, Resources
 from allotment.model.spec import (
@@ -109,6 +111,18 @@ class JobBuilder:
 
     def in_image(self, image: str) -> Self:
         return self._with(image=image)
+
+    def in_environment(self, key: str) -> Self:
+        return self._with(environment=Environment(key=key))
+
+    def using(self, *versions: str) -> Self:
+        """Let it use versions of datasets, by name, whose files go to nodes."""
+        named = [found for each in versions if (found := reference_of(each)) is not None]
+        uses = (
+            DataUse(each.tenant, each.name, each.version, f"/{each.name}", False, "d", True)
+            for each in named
+        )
+        return self._with(data=tuple(uses))
 
     def not_preemptible(self) -> Self:
         return self._with(preemptible=False)

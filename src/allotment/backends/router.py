@@ -12,6 +12,7 @@ import msgspec
 from allotment.backends.router_images import ImagesOfAll
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
+from allotment.model.content import Content
 from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
 from allotment.model.ids import JobId, NodeId, TaskKey
@@ -27,7 +28,8 @@ from allotment.service.ports import (
     Enterable,
     Finds,
     GangLaunch,
-    KnowsImages,
+    Having,
+    KnowsContent,
     Limit,
     Limited,
     LogChunk,
@@ -184,12 +186,17 @@ class Router:
             for nodes in engine.found_nodes().values()
         }
 
-    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
-        found: dict[str, frozenset[NodeId]] = {}
+    def nodes_with(self, contents: Sequence[Content]) -> Mapping[Content, Having]:
+        found: dict[Content, Having] = {}
         for engine in self._engines.values():
-            if isinstance(engine, KnowsImages):
-                for image, nodes in engine.nodes_with(images).items():
-                    found[image] = found[image] | nodes if found.get(image) else nodes
+            if isinstance(engine, KnowsContent):
+                for content, there in engine.nodes_with(contents).items():
+                    before = found.get(content)
+                    if before is None or not before.nodes:
+                        found[content] = there
+                    elif there.nodes:
+                        size = max(before.bytes, there.bytes)
+                        found[content] = Having(before.nodes | there.nodes, size)
         return found
 
     def found_reservations(self) -> Mapping[str, Sequence[FoundReservation] | None]:

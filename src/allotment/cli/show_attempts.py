@@ -22,7 +22,7 @@ from allotment.model.quantity import SECOND, show_bytes, show_millis
 from allotment.service.gain_words import beside_words, gained_words, tells_why
 from allotment.service.suspension_words import all_suspended_words
 from allotment.service.views import AttemptView, JobView, TaskView
-from allotment.service.words import with_image_words
+from allotment.service.words import there_words
 
 MOST_TASKS = 32
 """More tasks are counted, not listed; `--json` has them all."""
@@ -107,7 +107,7 @@ def _grounds(attempt: AttemptView, job: int) -> str:
 
 
 def _times(attempt: AttemptView, now: int) -> str:
-    there = with_image_words(attempt.with_image, len({task.node for task in attempt.tasks}))
+    there = there_words(attempt, len({task.node for task in attempt.tasks}))
     parts = [f"placed {show_age(attempt.placed_at, now)} ago{there}"]
     if attempt.started_at:
         parts.append(f"up after {show_millis(attempt.started_at - attempt.placed_at)}")

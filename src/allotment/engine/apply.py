@@ -36,6 +36,7 @@ from allotment.engine.sweeps import (
 )
 from allotment.model import events as e
 from allotment.model.cluster import BY_ENGINE, NodeState
+from allotment.model.content import Content, Held
 from allotment.model.errors import InvariantViolated
 from allotment.model.gains import Measured, Pace, Packing
 from allotment.model.health import WHOLE, Condition
@@ -145,8 +146,8 @@ def _others_seen(state: State, record: e.Record, event: e.OthersSeen) -> None:
     set_others(state, event.node, event.use)
 
 
-def _image_seen(state: State, record: e.Record, event: e.ImageSeen) -> None:
-    state.images.note(event.image, event.nodes)
+def _content_seen(state: State, record: e.Record, event: e.ContentSeen) -> None:
+    state.content.note(Content(event.kind, event.name), Held(event.nodes, event.bytes))
 
 
 def _reservation_set(state: State, record: e.Record, event: e.ReservationSet) -> None:
@@ -339,6 +340,8 @@ def _placed(state: State, record: e.Record, event: e.AttemptPlaced) -> None:
             event.port,
             quota=event.quota,
             with_image=event.with_image,
+            with_environment=event.with_environment,
+            with_data=event.with_data,
         )
     )
     state.cluster.add(state.gang(job, waited))
@@ -730,7 +733,7 @@ _APPLY: dict[type[e.Event], Callable[[State, e.Record, Any], None]] = {
     e.HealthChanged: _health_changed,
     e.ClockStepped: _clock_stepped,
     e.OthersSeen: _others_seen,
-    e.ImageSeen: _image_seen,
+    e.ContentSeen: _content_seen,
     e.ReservationSet: _reservation_set,
     e.ReservationEnded: _reservation_ended,
     e.DatasetCreated: _dataset_created,

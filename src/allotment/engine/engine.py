@@ -22,7 +22,7 @@ from allotment.engine.clockwork import due
 from allotment.engine.decide import date_came, decide
 from allotment.engine.gains import GRACE, measured, shrinking
 from allotment.engine.health import Watch, suspicions
-from allotment.engine.held_images import images_heard, nodes_with_image, where_its_image_is
+from allotment.engine.held_content import content_heard, nodes_with_all, where_its_content_is
 from allotment.engine.others import others_heard
 from allotment.engine.packing import compared, packed, with_partings
 from allotment.engine.ports_pool import nobody_else
@@ -45,8 +45,8 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import (
     AnyReport,
     CheckpointReport,
+    ContentReport,
     GangReport,
-    ImageReport,
     NodeReport,
     OfferReport,
     OthersReport,
@@ -142,8 +142,8 @@ class Engine:
             self._displaced_at = now
         refused, made, freed = self.refusals, 0, False
         decisions = proposals(cluster, at)
-        if state.images.nodes:
-            decisions = self._where_images_are(decisions, at)
+        if state.content.held:
+            decisions = self._where_content_is(decisions, at)
         for number, decision in enumerate(decisions):
             if refusal(cluster, decision, at):
                 self.refusals += 1
@@ -170,13 +170,13 @@ class Engine:
         cluster.pending.came.clear()
         return seen[1:] != (cluster.ledger.version, cluster.pending.arrivals)
 
-    def _where_images_are(
+    def _where_content_is(
         self, decisions: Iterable[Decision], at: Instant
     ) -> Iterator[Decision]:
-        """Yield the same decisions, of nodes alike for those with the jobs' images."""
+        """Yield the same decisions, of nodes alike for those with what the jobs bring."""
         for decision in decisions:
             if isinstance(decision, Place):
-                yield where_its_image_is(self.state, decision, at)
+                yield where_its_content_is(self.state, decision, at)
             else:
                 yield decision
 
@@ -216,7 +216,7 @@ class Engine:
             placement.entitlement,
             ports.find(port_count(job.spec), self._port_is_free) if ports.free else 0,
             placement.quota,
-            nodes_with_image(self.state, placement) if self.state.images.nodes else 0,
+            *(nodes_with_all(self.state, placement) if self.state.content.held else ()),
         )
 
     def _change(
@@ -304,7 +304,7 @@ _HEARD: dict[type[msgspec.Struct], Callable[[State, Any, Instant], Iterable[e.An
     TaskReport: heard,
     NodeReport: lambda state, report, _now: node_heard(state, report),
     OthersReport: lambda state, report, _now: others_heard(state, report),
-    ImageReport: lambda state, report, _now: images_heard(state, report),
+    ContentReport: lambda state, report, _now: content_heard(state, report),
     CheckpointReport: lambda state, report, _now: saved(state, report),
     UseReport: lambda state, report, _now: used(state, report),
     PaceReport: measured,

@@ -106,6 +106,9 @@ class AttemptRecord(msgspec.Struct, omit_defaults=True):
     """How it runs beside the gang that has its devices, where it does while suspended."""
     with_image: int = 0
     """How many of its nodes were known to have its image when it was placed."""
+    with_environment: int = 0
+    with_data: int = 0
+    """The same of its environment, and of all versions of data that it uses."""
 
     @property
     def staying(self) -> int:

@@ -20,9 +20,9 @@ from allotment.core.policies import Policies
 from allotment.core.request import Shape, fixed, needs_of, shape_of, sized
 from allotment.core.reservations import Reservations
 from allotment.engine.budgets import Budgets
+from allotment.engine.content_book import ContentBook
 from allotment.engine.foretelling import Foretelling
 from allotment.engine.gauges import gauge_of
-from allotment.engine.image_book import ImageBook
 from allotment.engine.keeping import kept_by
 from allotment.engine.ports_pool import PortPool
 from allotment.engine.quantum import pause_of
@@ -34,6 +34,7 @@ from allotment.engine.timers import Timers
 from allotment.model.amounts import short, vector_of
 from allotment.model.budget import Account
 from allotment.model.cluster import NodeState
+from allotment.model.content import Content, ContentKind, Held, brought_by
 from allotment.model.datasets import Dataset
 from allotment.model.dated import in_force, moments
 from allotment.model.dependencies import choices
@@ -104,7 +105,9 @@ class Image(msgspec.Struct, omit_defaults=True):
     datasets: list[Dataset] = []
     sweeps: list[SweepRecord] = []
     images: dict[str, NodeRuns] = {}
-    """Which nodes have the images that jobs ask for."""
+    """Of older snapshots: which nodes have the images that jobs bring."""
+    content: list[tuple[Content, Held]] = []
+    """Which nodes have what jobs bring."""
 
 
 class CappedArray:
@@ -149,7 +152,7 @@ class State:
         """What others use of nodes beside Allotment, where they do."""
         self.taken: dict[NodeId, frozenset[int]] = {}
         """Which of their devices are counted as used by these; `WHOLE` for all of a node."""
-        self.images = ImageBook()
+        self.content = ContentBook()
         self.doubts: dict[Part, Condition] = {}
         """Parts that something is said against, and that are used as before."""
         self.suspicions = Suspicions()
@@ -357,7 +360,7 @@ class State:
             next_node=self.next_node,
             datasets=[self.datasets[key] for key in sorted(self.datasets)],
             sweeps=list(self.sweeps.values()),
-            images=self.images.nodes,
+            content=list(self.content.held.items()),
         )
 
     @classmethod
@@ -386,7 +389,9 @@ class State:
         state.configure(image.config)
         for job in image.jobs:
             state.index(job)
-        state.images.nodes = image.images
+        state.content.held = dict(image.content)
+        for name, runs in image.images.items():
+            state.content.note(Content(ContentKind.IMAGE, name), Held(runs))
         state.budgets.restore(image.accounts, state.cluster, state.at)
         if state.cluster.claimants is not None:
             state.cluster.claimants.recall(image.spent, state.at)
@@ -679,8 +684,8 @@ class State:
         """Count a job that comes, 1, or is over, -1."""
         self.unfinished[job.owner.user] += change
         self.unfinished_of[job.spec.tenant] += change
-        if job.spec.image:
-            self.images.count(job.spec.image, change)
+        for content in brought_by(job.spec):
+            self.content.count(content, change)
 
     def index(self, job: JobRecord) -> None:
         """Enter one job of a snapshot in the indexes."""

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.content import ContentKind
 from allotment.model.datasets import Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit, GpuUse
 from allotment.model.gains import Gain
@@ -153,13 +154,16 @@ class OthersSeen(Event, frozen=True):
     """All that they use from now on."""
 
 
-class ImageSeen(Event, frozen=True):
-    """Which nodes have an image changed, that jobs ask for: they are preferred among equals."""
+class ContentSeen(Event, frozen=True, tag="ImageSeen"):
+    """Which nodes have something changed that jobs bring: they are preferred among equals."""
 
-    image: str
+    name: str = msgspec.field(name="image")
     """As jobs have it."""
     nodes: NodeRuns = ()
     """All that have it from now on."""
+    kind: ContentKind = ContentKind.IMAGE
+    bytes: int = 0
+    """How large it is; 0 where that is not known."""
 
 
 class ReservationSet(Event, frozen=True, tag="WindowSet"):
@@ -343,6 +347,9 @@ class AttemptPlaced(AttemptEvent, frozen=True):
     quota: Quota = ()
     with_image: int = 0
     """How many of its nodes were known to have its image."""
+    with_environment: int = 0
+    with_data: int = 0
+    """The same of its environment, and of all versions of data that it uses."""
 
 
 class BarrierOpened(AttemptEvent, frozen=True):
@@ -687,7 +694,7 @@ AnyEvent = (
     | OutputsSaved
     | ClockStepped
     | OthersSeen
-    | ImageSeen
+    | ContentSeen
     | NodesFound
     | DatasetCreated
     | DatasetVersionClosed

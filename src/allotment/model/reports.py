@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from allotment.model.content import Content
 from allotment.model.diagnosis import Diagnosis, Exit, GpuUse
 from allotment.model.events import Phase
 from allotment.model.health import HealthReport
@@ -86,11 +87,12 @@ class OthersReport(msgspec.Struct, frozen=True, omit_defaults=True):
     use: Others
 
 
-class ImageReport(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which nodes have an image now. Told when that changes; telling it again says nothing."""
+class ContentReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which nodes have a content now. Told when that changes; telling it again says nothing."""
 
-    image: str
+    content: Content
     nodes: NodeRuns
+    bytes: int = 0
 
 
 class CheckpointReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -167,7 +169,7 @@ AnyReport = (
     | GangReport
     | NodeReport
     | OthersReport
-    | ImageReport
+    | ContentReport
     | CheckpointReport
     | HealthReport
     | PaceReport

@@ -36,8 +36,8 @@ from allotment.service.data.restoring import Restoring
 from allotment.service.data.using import DataUses
 from allotment.service.dispatcher import Dispatcher
 from allotment.service.forever import forever
-from allotment.service.held_images import LOOK_EVERY_S as IMAGES_LOOK_S
-from allotment.service.held_images import HeldImages
+from allotment.service.held_content import LOOK_EVERY_S as CONTENT_LOOK_S
+from allotment.service.held_content import HeldContent
 from allotment.service.held_up import HeldUp
 from allotment.service.host_workspace import HostWorkspace
 from allotment.service.ports import (
@@ -117,7 +117,7 @@ class Pipeline:
         self.progress = ProgressWatch(workspaces, engine.state.wall)
         self.reasons = ReasonWatch(engine.state)
         self.held_up = HeldUp(engine.state, self.dispatcher.brought)
-        self._images = HeldImages(engine.state, backend, self.hear)
+        self._content = HeldContent(engine.state, backend, self.hear)
         self._store = store
         self._backend = backend
         self._wake = asyncio.Event()
@@ -295,7 +295,7 @@ class Pipeline:
                     (self._watch_progress, CLOSE_LOOK_S, "progress"),
                     (self._watch_trials, TRIALS_EVERY_S, "trials"),
                     (self._watch_clock, CLOCK_LOOK_S, "clock"),
-                    (self._watch_images, IMAGES_LOOK_S, "images on nodes"),
+                    (self._watch_content, CONTENT_LOOK_S, "content of nodes"),
                     (self._watch_reasons, LOOK_EVERY_S, "reasons"),
                     (self._forget_old, HOUR / 1000, "old jobs"),
                 )
@@ -341,7 +341,7 @@ class Pipeline:
         """Cycle until nothing more can be done, breathing in between."""
         self.engine.tick(self.clock.now())
         self.flush()
-        self._images.look_for_new(self.clock.now())
+        self._content.look_for_new(self.clock.now())
         while True:
             began = perf_counter()
             again = self.engine.cycle(self.clock.now(), BUDGET)
@@ -433,9 +433,9 @@ class Pipeline:
         if not self.committer.trouble:
             self.look_at_the_clock()
 
-    async def _watch_images(self) -> None:
+    async def _watch_content(self) -> None:
         if not self.committer.trouble:
-            self._images.look(self.clock.now())
+            self._content.look(self.clock.now())
 
     async def _watch_reasons(self) -> None:
         """Record for what jobs wait, for their history. Nothing is scheduled for it."""

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from allotment.model.cluster import Node
+from allotment.model.content import Content
 from allotment.model.engines import Ability
 from allotment.model.events import Phase, Record
 from allotment.model.forecast import Answer, Question
@@ -496,14 +497,23 @@ class Finds(Protocol):
         ...
 
 
+class Having(msgspec.Struct, frozen=True):
+    """Nodes that have a content, and how large it is there; 0 where that is not known."""
+
+    nodes: frozenset[NodeId] = frozenset()
+    bytes: int = 0
+
+
 @runtime_checkable
-class KnowsImages(Protocol):
-    """An ability of some backends: tell which nodes have an image already."""
+class KnowsContent(Protocol):
+    """An ability of some backends: tell which nodes have what a job brings already."""
 
-    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
-        """Return the nodes that are known to have images, named as jobs name them.
+    def nodes_with(self, contents: Sequence[Content]) -> Mapping[Content, Having]:
+        """Return the nodes that are known to have some contents; what none has may be left out.
 
-        Cheap: it is answered from what was heard, with the same sets while nothing changes.
+        Images and environments are named as jobs name them, versions of data as
+        `data/DATASET/DIGEST`. Cheap: it is answered from what was heard, with the same sets
+        while nothing changes.
         """
         ...
 

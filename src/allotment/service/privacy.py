@@ -33,6 +33,9 @@ OF_ROLE = (
 OF_ARRAY = ("index", "size", "parent", "max_running", "members")
 OF_CHECKPOINT = ("every_ms", "keep", "signal", "grace_ms")
 
+WITH = "with_image", "with_environment", "with_data"
+"""What of a job was on its nodes already tells what it brings."""
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -61,7 +64,8 @@ def _exit(ended: Exit | None) -> Exit | None:
 
 
 _OWN: dict[type[e.Event], dict[str, Any]] = {
-    e.ImageSeen: {"image": HIDDEN},
+    e.ContentSeen: {"name": HIDDEN, "bytes": 0},
+    e.AttemptPlaced: dict.fromkeys(WITH, 0),
     e.SweepSubmitted: {"sweep": Sweep(())},
     e.TrialProposed: {"params": ()},
     e.RungReached: {"step": 0, "value": None},
@@ -153,4 +157,5 @@ def _attempt(attempt: v.AttemptView) -> v.AttemptView:
         replace(task, exit=_exit(task.exit), diagnosis=_diagnosis(task.diagnosis))
         for task in attempt.tasks
     )
-    return replace(attempt, diagnosis=_diagnosis(attempt.diagnosis), tasks=tasks)
+    told = _diagnosis(attempt.diagnosis)
+    return replace(attempt, diagnosis=told, tasks=tasks, **dict.fromkeys(WITH, 0))

@@ -173,6 +173,8 @@ def _attempt_view(
         gained=attempt.gained,
         packing=attempt.packing,
         with_image=attempt.with_image,
+        with_environment=attempt.with_environment,
+        with_data=attempt.with_data,
     )
 
 

@@ -117,6 +117,9 @@ class AttemptView(msgspec.Struct, frozen=True):
     """How it runs beside the gang that has its devices, where it does while suspended."""
     with_image: int = 0
     """On how many of its nodes its image was known to be when it was placed there."""
+    with_environment: int = 0
+    with_data: int = 0
+    """The same of its environment, and of all versions of data that it uses."""
 
 
 class CheckpointView(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from allotment.service.gain_words import (
 )
 from allotment.service.suspension_words import suspended_words
 from allotment.service.sweep_words import SweepEvent, of_sweep
+from allotment.service.views import AttemptView
 
 STOPPED = {
     StopCause.CANCELLED: "was cancelled",
@@ -97,8 +98,8 @@ def _others(event: e.OthersSeen, state: State, _at: Instant) -> str:
     return f"node {name}: {event.use.words()}"
 
 
-def _image(event: e.ImageSeen, _state: State, _at: Instant) -> str:
-    return f"image {event.image} is on {size_of(event.nodes):,} node(s)"
+def _content(event: e.ContentSeen, _state: State, _at: Instant) -> str:
+    return f"{event.kind.value} {event.name} is on {size_of(event.nodes):,} node(s)"
 
 
 def _clock(event: e.ClockStepped, _state: State, _at: Instant) -> str:
@@ -171,7 +172,7 @@ def _outputs(event: e.OutputsSaved, _state: State, _at: Instant) -> str:
 
 def _placed(event: e.AttemptPlaced, state: State, _at: Instant) -> str:
     names = dict.fromkeys(_name(state, slot.node) for slot in event.slots)
-    there = with_image_words(event.with_image, len(names))
+    there = there_words(event, len(names))
     where = ", ".join(names)
     return f"attempt {event.attempt} placed on {where} ({event.entitlement.value}){there}"
 
@@ -257,11 +258,22 @@ def _measured(event: e.TaskMeasured, _state: State, _at: Instant) -> str:
     return f"task {event.index} had {gpu_words(event.gpu)}, as its engine measured"
 
 
-def with_image_words(with_image: int, nodes: int) -> str:
-    """Return which nodes had a job's image: `, where its image is already`; '' for none."""
-    if with_image in (0, nodes):
-        return ", where its image is already" if with_image else ""
-    return f"; {with_image} of {nodes} nodes have its image already"
+def there_words(placed: e.AttemptPlaced | AttemptView, nodes: int) -> str:
+    """Return what a job's nodes had: `, where its image is already`; '' for nothing."""
+    counts = {
+        "image": placed.with_image,
+        "environment": placed.with_environment,
+        "data": placed.with_data,
+    }
+    whole = [name for name, count in counts.items() if 0 < count == nodes]
+    parts = [
+        f"; {count} of {nodes} nodes have its {name} already"
+        for name, count in counts.items()
+        if 0 < count < nodes
+    ]
+    verb = "are" if len(whole) > 1 else "is"
+    there = f", where its {' and '.join(whole)} {verb} already" if whole else ""
+    return there + "".join(parts)
 
 
 def gpu_words(gpu: GpuUse) -> str:
@@ -382,7 +394,7 @@ _WORDS: dict[type[e.Event], Callable[[Any, State, Instant], str]] = {
     e.NodeRecovered: _recovered,
     e.HealthChanged: _health,
     e.OthersSeen: _others,
-    e.ImageSeen: _image,
+    e.ContentSeen: _content,
     e.ClockStepped: _clock,
     e.ReservationSet: _reservation,
     e.EventsLost: _events_lost,

@@ -24,7 +24,7 @@ class Unplayed:
         self._broken: set[tuple[int, int | None]] = set()
         self._shared: set[int] = set()
         self._reservations: set[str] = set()
-        self._by_image = 0
+        self._by_content = 0
 
     def feed(self, at: int, event: e.AnyEvent) -> None:
         """Take the next event of the stretch."""
@@ -43,8 +43,10 @@ class Unplayed:
                 self._broken.add((event.node, event.device))
             case e.OthersSeen(node, use) if use != NOBODY:
                 self._shared.add(node)
-            case e.AttemptPlaced() if event.with_image:
-                self._by_image += 1
+            case e.AttemptPlaced() if (
+                event.with_image + event.with_environment + event.with_data
+            ):
+                self._by_content += 1
             case e.ReservationSet(reservation):
                 self._reservations.add(reservation.name)
             case _:
@@ -87,8 +89,9 @@ class Unplayed:
         if self._reservations:
             count = len(self._reservations)
             yield f"Reservations: {count}. In the replay nothing is set aside."
-        if self._by_image:
+        if self._by_content:
             yield (
-                f"Starts on nodes that had the job's image: {self._by_image}. In the replay no "
-                "node is known to have one; of nodes alike another may be taken."
+                "Starts on nodes that had the job's image, environment or data: "
+                f"{self._by_content}. In the replay no node is known to have any; of nodes "
+                "alike another may be taken."
             )

@@ -61,6 +61,7 @@ class Nodes:
             self.kept,
             lambda nodes, more: None,
             lambda node, job: node in self.running,
+            set[str]().add,
         )
         self.own = self.root / "checkpoints" / str(JOB)
         self.own.mkdir(parents=True)

@@ -10,6 +10,7 @@ from allotment.backends.kubernetes import client
 from allotment.backends.kubernetes.cluster import is_news
 from allotment.backends.kubernetes.held_images import spellings_of
 from allotment.backends.kubernetes.objects import MOST_NAMES, KubeNode, read
+from allotment.model.content import Content, ContentKind
 from allotment.model.ids import NodeId
 from tests.support.kube_world import World, a_node, until
 
@@ -65,16 +66,21 @@ def test_nodes_are_known_by_their_images_as_these_come_and_go(
         world.api.add_node("n2")
         world.api.hold("n2", "docker.io/library/torch:1")
         async with world.service() as backend:
-            images = ("torch:1", "jax:1")
-            there = backend.nodes_with(images)
-            assert there == {"torch:1": {NodeId(5)}, "jax:1": frozenset()}
-            assert backend.nodes_with(images)["torch:1"] is there["torch:1"]
+            torch, jax = (Content(ContentKind.IMAGE, name) for name in ("torch:1", "jax:1"))
+            data = Content(ContentKind.DATA, "torch:1")
+
+            def having(image: Content) -> frozenset[NodeId]:
+                return backend.nodes_with((torch, jax, data))[image].nodes
+
+            assert data not in backend.nodes_with((torch, data))
+            assert (having(torch), having(jax)) == ({NodeId(5)}, frozenset())
+            assert having(torch) is having(torch)
             world.api.hold("n1", "docker.io/library/torch:1", "docker.io/library/jax:1")
-            await until(lambda: backend.nodes_with(images)["jax:1"] == {NodeId(0)})
-            assert backend.nodes_with(images)["torch:1"] == {NodeId(0), NodeId(5)}
+            await until(lambda: having(jax) == {NodeId(0)})
+            assert having(torch) == {NodeId(0), NodeId(5)}
             world.api.hold("n2")
-            await until(lambda: backend.nodes_with(images)["torch:1"] == {NodeId(0)})
+            await until(lambda: having(torch) == {NodeId(0)})
             world.nodes = [a_node("n1", 7)]
-            assert backend.nodes_with(images)["torch:1"] == {NodeId(7)}
+            assert having(torch) == {NodeId(7)}
 
     asyncio.run(story())

@@ -62,6 +62,8 @@ class Straight:
         self.node = node
         self.hello = SimpleNamespace(node=name)
         self.asked: list[ListedOp] = []
+        self.changed: list[str] = []
+        """What was told of nodes that may have other data than before."""
 
     async def call(self, op: ListedOp, *_: object, **_more: object) -> object:
         self.asked.append(op)
@@ -87,8 +89,8 @@ def bring(
 ) -> Straight:
     link = Straight(node)
     kept = DataKept(limit, lambda: in_use)
-    sending = Sending().data([cast("Any", link)], [version], kept, lambda: is_wanted(link))
-    asyncio.run(sending)
+    links, sending = [cast("Any", link)], Sending(link.changed.append)
+    asyncio.run(sending.data(links, [version], kept, lambda: is_wanted(link)))
     return link
 
 
@@ -206,10 +208,14 @@ def test_what_was_used_least_recently_goes_unless_a_job_uses_it(tmp_path: Path) 
     there = [node.do(HasListed(version.owner, version.digest)) for version in versions]
     assert there == [True, False, True, True]
     assert not list((folder / "data/b/files").glob("*/*")), "its bytes went with it"
+    names = [f"{each.owner}/{each.digest}" for each in versions]
+    assert {name for _, name, _ in node.held()} == {names[0], names[2], names[3]}
     with pytest.raises(BackendError, match=r"no room for 100 KiB more on the node: what jobs"):
         bring(node, versions[1], limit=350_000, in_use=used)
     age(tree_of(folder, versions[2]), 10 * YOUNG_S)
-    bring(node, versions[1], limit=350_000, in_use=used)
+    assert bring(node, versions[0], limit=350_000).changed == [], "it is there"
+    link = bring(node, versions[1], limit=350_000, in_use=used)
+    assert link.changed == ["n1", "n1"], "something went, then something came"
     assert node.do(HasListed(versions[2].owner, versions[2].digest)) is False
 
 
@@ -262,7 +268,7 @@ def test_a_disk_that_is_nearly_full_takes_no_more(
 def take_code(node: NodeContent, code: Listed, job: int, attempt: int = 1) -> Straight:
     link = Straight(node)
     copy = CodeCopy(code, JobId(job), AttemptNo(attempt))
-    asyncio.run(Sending().code([cast("Any", link)], copy, MUCH, lambda: True))
+    asyncio.run(Sending(set[str]().add).code([cast("Any", link)], copy, MUCH, lambda: True))
     return link
 
 
@@ -301,7 +307,7 @@ def test_one_users_code_is_within_bounds_and_old_code_goes(tmp_path: Path) -> No
     first, second = (files.listed({"a": each * 100_000}) for each in (b"1", b"2"))
     take_code(node, first, 1)
     copy = CodeCopy(second, JobId(2), AttemptNo(1))
-    sending = Sending()
+    sending = Sending(set[str]().add)
 
     def take() -> None:
         link = cast("Any", Straight(node))
@@ -337,7 +343,7 @@ def test_what_is_there_waits_for_nothing_that_comes(tmp_path: Path) -> None:
     bring(node, there)
 
     async def both() -> None:
-        sending, slow = Sending(), Held(node, "n1")
+        sending, slow = Sending(set[str]().add), Held(node, "n1")
         first, other = (
             sending.data([cast("Any", link)], [version], kept, lambda: True)
             for link, version in ((slow, comes), (Straight(node), there))
@@ -358,7 +364,7 @@ def test_what_goes_to_one_node_holds_up_no_other(tmp_path: Path) -> None:
     kept = DataKept(MUCH, frozenset)
 
     async def both() -> None:
-        sending = Sending()
+        sending = Sending(set[str]().add)
         slow = Held(node_in(tmp_path / "slow"), "n1")
         fast = Straight(node_in(tmp_path / "fast"), "n2")
         first, other = (
@@ -382,7 +388,7 @@ def test_two_jobs_have_the_same_data_sent_once(tmp_path: Path) -> None:
     kept = DataKept(MUCH, frozenset)
 
     async def both() -> tuple[Straight, Held]:
-        node, sending = node_in(tmp_path / "node"), Sending()
+        node, sending = node_in(tmp_path / "node"), Sending(set[str]().add)
         first, second = Held(node, "n1"), Straight(node)
         waits = asyncio.create_task(
             sending.data([cast("Any", first)], [version], kept, lambda: True)

@@ -10,10 +10,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from allotment.backends.pilot import node_kept
 from allotment.backends.pilot.bringing import Bringing, pack
 from allotment.backends.pilot.file_messages import PIECE, HasKept, KeptOp, PutKept, UnpackKept
 from allotment.backends.pilot.node_kept import YOUNG_S, NodeKept
@@ -156,6 +158,7 @@ class Straight:
 
     def __init__(self, node: NodeKept) -> None:
         self._node = node
+        self.hello = SimpleNamespace(node="n1")
         self.puts = 0
 
     async def call(self, op: KeptOp, *_: object, **_more: object) -> object:
@@ -172,7 +175,7 @@ def bring(ours: Path, link: Straight, is_wanted: Callable[[], bool], *needed: st
         return needed
 
     kept = Kept(str(ours), (NAME,), told, 1)
-    asyncio.run(Bringing("/node").bring([cast("Any", link)], kept, is_wanted))
+    asyncio.run(Bringing("/node", set[str]().add).bring([cast("Any", link)], kept, is_wanted))
     return asked
 
 
@@ -187,6 +190,8 @@ def test_jobs_that_begin_while_one_is_brought_keep_theirs(tmp_path: Path) -> Non
     assert bring(ours, Straight(node), lambda: True, other) == [2], "they were asked too early"
     assert (theirs / other).is_dir()
     assert (theirs / NAME / "a").stat().st_size == PIECE
+    assert sorted(name for _, name, _ in node.held()) == sorted((NAME, other))
+    assert {size for _, name, size in node.held() if name == NAME} == {PIECE}
 
 
 class Held(Straight):
@@ -213,7 +218,7 @@ def test_a_node_that_has_it_waits_for_no_other(tmp_path: Path) -> None:
         return ()
 
     async def both() -> None:
-        bringing, kept = Bringing("/node"), Kept(str(ours), (NAME,), none, MUCH)
+        bringing, kept = Bringing("/node", set[str]().add), Kept(str(ours), (NAME,), none, MUCH)
         first, other = (
             bringing.bring([cast("Any", link)], kept, lambda: True) for link in (lacks, has)
         )
@@ -240,3 +245,15 @@ def test_what_is_not_wanted_any_more_takes_no_room(tmp_path: Path) -> None:
 
 def bytes_in(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_there_is_no_time_to_measure_is_said_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = node_in(tmp_path)
+    assert node.held() == []
+    sent(node, an_archive((tarfile.TarInfo("a"), b"x" * PIECE)))
+    monkeypatch.setattr(node_kept, "MEASURING_S", -1)
+    assert [(name, size) for _, name, size in node.held()] == [(NAME, 0)]
+    monkeypatch.undo()
+    assert [(name, size) for _, name, size in node.held()] == [(NAME, PIECE)]

@@ -1,6 +1,7 @@
 """Images of jobs on pilots: what keeps one from a launch, and whom a password reaches."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -9,18 +10,20 @@ import pytest
 
 from allotment.backends.local.images.images import Images
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
+from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot import image_messages as im
 from allotment.backends.pilot import messages as m
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.pilot.link import Link
 from allotment.backends.router import Router
 from allotment.model.cluster import Node
+from allotment.model.content import Content, ContentKind
 from allotment.model.errors import BackendError, Rejected
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex, TaskKey
 from allotment.model.quantity import Instant, Resources
 from allotment.model.reports import Seen, TaskReport
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
-from allotment.service.ports import Binding, GangLaunch, ImageWish, Report, TaskLaunch
+from allotment.service.ports import Binding, GangLaunch, Having, ImageWish, Report, TaskLaunch
 from tests.unit.backends.test_router_images import Keeps
 
 # pyright: reportPrivateUsage=false
@@ -63,6 +66,7 @@ class Runner(Link):
         self.hello = m.Hello(m.PROTOCOL, node, 1, "7", "s", "s", isolation=isolation)
         self.started: list[TaskKey] = []
         self.asked: list[m.Op] = []
+        self.files: Sequence[fm.HeldRow] = ()
         self.is_up, self._is_near = True, is_near
 
     @property
@@ -82,6 +86,8 @@ class Runner(Link):
                 return []
             case m.Observe(keys):
                 return [TaskReport(key, Seen.UNKNOWN) for key in keys if key in self.started]
+            case fm.ListHeld():
+                return list(self.files)
             case _:
                 return im.ImagesTold()
 
@@ -95,7 +101,7 @@ class Held(PilotBackend):
         images = cast("Images", self.registries)
         super().__init__(folder, "main", lambda: nodes, disk="/d", images=images)
         self._sink = self.told.append
-        (self._root / "nodes").mkdir(parents=True)
+        (self._root / "nodes").mkdir(parents=True, exist_ok=True)
         self._match_nodes()
         for runner in runners:
             self._holds[runner.hello.node].connect(runner)
@@ -194,6 +200,15 @@ def test_what_the_services_own_store_has_is_not_on_the_nodes(tmp_path: Path) -> 
 # ── which nodes have an image ───────────────────────────────────────────────────────────
 
 
+def image_named(name: str) -> Content:
+    return Content(ContentKind.IMAGE, name)
+
+
+IMAGE = image_named(EXACT)
+DATA = Content(ContentKind.DATA, "data/abc/def")
+MADE = Content(ContentKind.ENVIRONMENT, "e" * 32)
+
+
 def a_row(image: str) -> ImageRow:
     return ImageRow(image, image.partition("@")[2], 1, 1, Instant(0), in_use=False)
 
@@ -204,10 +219,12 @@ class Storing(Runner):
     def __init__(self, node: str, *images: str) -> None:
         super().__init__(node)
         self.images = images
+        self.refuses = ""
 
     async def call(self, op: m.Op, kind: object = None) -> object:
         if isinstance(op, im.ListImages) and self.is_up:
-            return im.ImagesTold(tuple(map(a_row, self.images)))
+            self.asked.append(op)
+            return im.ImagesTold(tuple(map(a_row, self.images)), self.refuses)
         return await super().call(op, kind)
 
 
@@ -227,24 +244,24 @@ def test_nodes_say_which_images_they_keep_when_they_come_and_when_one_came(
     engine = Held(tmp_path, first, second)
 
     def there() -> frozenset[NodeId]:
-        return engine.nodes_with((EXACT, "other:1"))[EXACT]
+        return engine.nodes_with((IMAGE, image_named("other:1")))[IMAGE].nodes
 
     async def story() -> None:
         assert there() == frozenset()
-        engine.images().unsure.update(("n0", "n1"))
-        await engine.images().look_again()
+        engine.holdings.unsure.update(("n0", "n1"))
+        await engine.holdings.look_again()
         assert there() == {NodeId(0)}
         await engine.launch(a_gang())
         second.images = (EXACT,)
-        await engine.images().look_again()
+        await engine.holdings.look_again()
         assert there() == {NodeId(0)}
         engine._hear(engine._holds["n1"], TaskReport(OTHER, Seen.RUNNING, 1))
-        await engine.images().look_again()
+        await engine.holdings.look_again()
         assert there() == {NodeId(0), NodeId(1)}
         await engine.images().remove(EXACT)
         first.images = ()
         second.is_up = False
-        await engine.images().look_again()
+        await engine.holdings.look_again()
         assert there() == {NodeId(1)}  # what it said last
 
     asyncio.run(story())
@@ -254,9 +271,80 @@ def test_a_tag_says_nothing_of_what_a_node_keeps(tmp_path: Path) -> None:
     engine = Held(tmp_path, Storing("n0", EXACT))
 
     async def story() -> None:
-        engine.images().unsure.add("n0")
-        await engine.images().look_again()
-        elsewhere = EXACT.replace("h/", "other/")
-        assert not any(engine.nodes_with(("h/bb:1", elsewhere, "NO name")).values())
+        engine.holdings.unsure.add("n0")
+        await engine.holdings.look_again()
+        names = "h/bb:1", EXACT.replace("h/", "other/"), "NO name"
+        told = engine.nodes_with([image_named(name) for name in names])
+        assert not any(each.nodes for each in told.values())
 
     asyncio.run(story())
+
+
+def looked(engine: Held, *nodes: str) -> None:
+    """Have nodes say what they have."""
+    engine.holdings.unsure.update(nodes)
+    asyncio.run(engine.holdings.look_again())
+
+
+def test_nodes_say_which_environments_and_data_they_have(tmp_path: Path) -> None:
+    first, second = Storing("n0", EXACT), Storing("n1")
+    first.files = (fm.HeldRow(f"environments/made/{MADE.name}", 5 << 30),)
+    second.files = (fm.HeldRow(DATA.name), fm.HeldRow(f"environments/made/{MADE.name}", 3))
+    engine = Held(tmp_path, first, second)
+    looked(engine, "n0", "n1")
+    told = engine.nodes_with((IMAGE, DATA, MADE))
+    assert told[IMAGE] == Having(frozenset({NodeId(0)}), 1)
+    assert told[DATA] == Having(frozenset({NodeId(1)}))
+    assert told[MADE] == Having(frozenset({NodeId(0), NodeId(1)}), 5 << 30)
+    second.files = ()
+    looked(engine, "n0")
+    assert engine.nodes_with((DATA,))[DATA].nodes, "that node was not asked"
+    looked(engine, "n1")
+    assert not engine.nodes_with((DATA,))[DATA].nodes
+
+
+def test_what_a_node_said_is_known_to_the_next_service_though_it_is_not_held(
+    tmp_path: Path,
+) -> None:
+    runner = Storing("n0", EXACT)
+    runner.files = (fm.HeldRow(DATA.name),)
+    looked(Held(tmp_path, runner), "n0")
+    runner.is_up = False
+    again = Held(tmp_path, runner)
+    assert again.nodes_with((DATA, IMAGE)) == {
+        DATA: Having(frozenset({NodeId(0)})), IMAGE: Having(frozenset({NodeId(0)}), 1)
+    }  # fmt: skip
+    looked(again, "n0")
+    assert again.nodes_with((DATA,))[DATA].nodes, "it did not answer"
+    (tmp_path / "pilot/nodes/n0/content.json").write_bytes(b"{")
+    assert not Held(tmp_path, runner).nodes_with((DATA,))[DATA].nodes
+
+
+def test_a_node_cannot_say_what_cannot_be_and_is_asked_for_what_it_knows(
+    tmp_path: Path,
+) -> None:
+    liar, older = Storing("n0"), Storing("n1")
+    liar.files = (
+        fm.HeldRow(EXACT, 1), fm.HeldRow(DATA.name, -1), fm.HeldRow("x" * 501), fm.HeldRow(""),
+        *(fm.HeldRow(f"data/{n}/d") for n in range(600)), fm.HeldRow("data/last/d"),
+    )  # fmt: skip
+    older.hello = msgspec.structs.replace(older.hello, protocol=m.PROTOCOL - 1)
+    engine = Held(tmp_path, liar, older)
+    looked(engine, "n0", "n1")
+    last = Content(ContentKind.DATA, "data/last/d")
+    nothing = Content(ContentKind.DATA, "")
+    assert not any(t.nodes for t in engine.nodes_with((IMAGE, DATA, last, nothing)).values())
+    seventh = Content(ContentKind.DATA, "data/7/d")
+    assert engine.nodes_with((seventh,))[seventh].nodes
+    assert not any(isinstance(op, fm.ListHeld) for op in older.asked)
+
+
+def test_a_node_that_runs_no_images_still_says_which_data_it_has(tmp_path: Path) -> None:
+    runner = Storing("n0", EXACT)
+    runner.files = (fm.HeldRow(DATA.name),)
+    engine = Held(tmp_path, runner)
+    looked(engine, "n0")
+    runner.refuses, runner.files = "not_supported", (fm.HeldRow("data/other/d"),)
+    looked(engine, "n0")
+    told = engine.nodes_with((IMAGE, DATA, Content(ContentKind.DATA, "data/other/d")))
+    assert [len(each.nodes) for each in told.values()] == [1, 0, 1]

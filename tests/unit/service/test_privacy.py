@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from allotment.model import events as e
+from allotment.model.content import ContentKind
 from allotment.model.datasets import DataKind, Dataset, DataVersion, Grant, Grantee
 from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.events import Outcome
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex
+from allotment.model.ledger import Entitlement
 from allotment.model.quantity import Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.spec import Checkpoint, JobSpec, TaskRole
@@ -51,7 +53,7 @@ EVENTS = [
     e.CheckpointKept(JOB, "hush", 3, "hush", "hush"),
     e.CheckpointRestored(JOB, NO, "hush", 3, 500, "hush"),
     e.OutputsSaved(JOB, "hush", "hush"),
-    e.ImageSeen("hush", ((NodeId(1), NodeId(3)),)),
+    e.ContentSeen("hush", ((NodeId(1), NodeId(3)),), ContentKind.DATA),
     e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
     e.TrialProposed(JOB, (("hush", "hush"),)),
 ]
@@ -105,7 +107,7 @@ LEFT_OUT = {
     "TaskEnded.diagnosis", "SweepSubmitted.sweep", "OutputsSaved.dataset",
     "OutputsSaved.trouble", "TrialProposed.params", "CheckpointKept.path",
     "CheckpointKept.dataset", "CheckpointKept.trouble", "CheckpointRestored.path",
-    "CheckpointRestored.dataset", "ImageSeen.image",
+    "CheckpointRestored.dataset", "ContentSeen.name",
     *(
         f"{kind}.{part}"
         for kind, parts in {
@@ -149,3 +151,9 @@ def test_what_a_trial_reports_is_its_owners() -> None:
         told = event_for_others(event)
         assert isinstance(told, (e.RungReached, e.TrialMeasured))
         assert (told.step, told.value) == (0, None)
+
+
+def test_what_nodes_had_of_a_job_is_its_owners() -> None:
+    placed = e.AttemptPlaced(JOB, NO, (), Entitlement.GUARANTEED, 7, (), 1, 2, 3)
+    left = event_for_others(placed)
+    assert left == e.AttemptPlaced(JOB, NO, (), Entitlement.GUARANTEED, 7)

@@ -5,6 +5,7 @@ import pytest
 
 from allotment.engine.state import State
 from allotment.model import events as e
+from allotment.model.content import ContentKind
 from allotment.model.ids import AttemptNo, JobId, NodeId
 from allotment.model.ledger import Entitlement, Slot
 from allotment.model.quantity import HOUR, MINUTE, Instant
@@ -45,21 +46,26 @@ def test_who_loses_the_guarantee_is_told_by_what_right() -> None:
     assert told(99) == "borrows now: its guarantee goes to job 99 of its tenant"
 
 
-def test_where_an_image_is_already_is_told() -> None:
+def test_what_is_there_already_is_told() -> None:
     world = World(a_config(a_tenant("vision", 16), nodes=2))
     slots = (Slot(NodeId(0)), Slot(NodeId(1)))
 
-    def told(with_image: int) -> str:
-        event = e.AttemptPlaced(
-            JobId(1), AttemptNo(1), slots, Entitlement.GUARANTEED, with_image=with_image
-        )
+    def told(*counts: int) -> str:
+        right = Entitlement.GUARANTEED
+        event = e.AttemptPlaced(JobId(1), AttemptNo(1), slots, right, 0, (), *counts)
         return in_words(event, NOW, world.state)
 
     assert told(0) == "attempt 1 placed on n0, n1 (guaranteed)"
     assert told(1).endswith("(guaranteed); 1 of 2 nodes have its image already")
     assert told(2).endswith("(guaranteed), where its image is already")
-    seen = e.ImageSeen("torch:1", ((NodeId(0), NodeId(2)), (NodeId(5), NodeId(5))))
+    assert told(2, 0, 2).endswith("(guaranteed), where its image and data are already")
+    assert told(1, 2, 0).endswith(
+        "(guaranteed), where its environment is already; 1 of 2 nodes have its image already"
+    )
+    seen = e.ContentSeen("torch:1", ((NodeId(0), NodeId(2)), (NodeId(5), NodeId(5))))
     assert in_words(seen, NOW, world.state) == "image torch:1 is on 4 node(s)"
+    words = e.ContentSeen("vision/words@3", (), ContentKind.DATA)
+    assert in_words(words, NOW, world.state) == "data vision/words@3 is on 0 node(s)"
 
 
 @pytest.mark.parametrize("event", EVENTS)

@@ -18,10 +18,9 @@ def test_nodes_of_which_others_used_a_part_are_counted_once_each() -> None:
     assert not list(Unplayed().words())
 
 
-def test_starts_that_went_by_an_image_are_counted() -> None:
+def test_starts_that_went_by_what_nodes_had_are_counted() -> None:
     found, lent = Unplayed(), Entitlement.OPPORTUNISTIC
-    for with_image in (0, 1, 2):
-        at = e.AttemptPlaced(JobId(1), AttemptNo(1), (), lent, with_image=with_image)
-        found.feed(0, at)
+    for counts in ((0, 0, 0), (1, 0, 0), (0, 2, 0), (2, 1, 3)):
+        found.feed(0, e.AttemptPlaced(JobId(1), AttemptNo(1), (), lent, 0, (), *counts))
     (said,) = found.words()
-    assert said.startswith("Starts on nodes that had the job's image: 2.")
+    assert said.startswith("Starts on nodes that had the job's image, environment or data: 3.")

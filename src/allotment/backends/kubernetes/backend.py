@@ -46,9 +46,10 @@ from allotment.backends.kubernetes.versions import why_too_old
 from allotment.backends.kubernetes.visible import visible_in
 from allotment.model.cells import Topology
 from allotment.model.cluster import Node
+from allotment.model.content import Content, ContentKind
 from allotment.model.engines import Ability, EngineSetup
 from allotment.model.errors import BackendError, EngineAway
-from allotment.model.ids import JobId, NodeId, TaskKey
+from allotment.model.ids import JobId, TaskKey
 from allotment.model.quantity import Millis
 from allotment.model.reasons import StopCause
 from allotment.model.reports import Seen, TaskReport
@@ -57,6 +58,7 @@ from allotment.service.forever import forever
 from allotment.service.ports import (
     DataMount,
     GangLaunch,
+    Having,
     LogChunk,
     Offer,
     Refused,
@@ -350,8 +352,10 @@ class KubernetesBackend:
     def found_nodes(self) -> Mapping[str, Sequence[Node]]:
         return {"": self._node_news.found}
 
-    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
-        return self._cluster.images.nodes_with(images, self._nodes())
+    def nodes_with(self, contents: Sequence[Content]) -> Mapping[Content, Having]:
+        images = [each for each in contents if each.kind is ContentKind.IMAGE]
+        there = self._cluster.images.nodes_with([each.name for each in images], self._nodes())
+        return {each: Having(there[each.name]) for each in images}
 
     def silence(self, node: str) -> Silence | None:
         away = self._contact

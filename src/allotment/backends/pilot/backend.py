@@ -31,6 +31,7 @@ from allotment.backends.pilot.hold import Hold
 from allotment.backends.pilot.leftover import KeptFolder, SharedFolder
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.mpi import with_agents
+from allotment.backends.pilot.node_holdings import NodeHoldings
 from allotment.backends.pilot.node_images import NodeImages
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.backends.pilot.pauses import Pauses
@@ -46,6 +47,7 @@ from allotment.backends.slurm.settings import Partition
 from allotment.backends.slurm.told import SlurmNode
 from allotment.backends.together import gather_all
 from allotment.model.cluster import Node
+from allotment.model.content import Content
 from allotment.model.diagnosis import Exit
 from allotment.model.engines import Ability, EngineSetup, EngineType
 from allotment.model.errors import BackendError, EngineAway
@@ -60,6 +62,7 @@ from allotment.service.ports import (
     DataMount,
     DeviceUse,
     GangLaunch,
+    Having,
     Limit,
     LogChunk,
     Refused,
@@ -128,7 +131,10 @@ class PilotBackend:
         self.abilities = abilities_on(disk)
         if images is None:
             self.abilities = self.abilities - {Ability.IMAGES}
-        self._images = NodeImages(images, self._links_up)
+        self.holdings = NodeHoldings(
+            self._root / "nodes", self._links_up, images=images is not None, files=bool(disk)
+        )
+        self._images = NodeImages(images, self._links_up, self.holdings.unsure.update)
         self._disk = disk
         self._data = data
         self._setup = setup
@@ -176,7 +182,13 @@ class PilotBackend:
             root = own_folder(self._disk, self._prefix)
             kept = Checkpoints(self._root / "checkpoints")
             self._disks = NodeDisks(
-                root, self._link_of, self._link_to, kept, self._occupy, self._runs
+                root,
+                self._link_of,
+                self._link_to,
+                kept,
+                self._occupy,
+                self._runs,
+                self.holdings.unsure.add,
             )
         self._certificate = await asyncio.to_thread(certificate, self._root)
         self._match_nodes()
@@ -194,7 +206,7 @@ class PilotBackend:
         for hold in self._holds.values():
             self._tell(hold)  # Nothing is to be placed where nothing is held yet.
         self._stepping = asyncio.create_task(forever(self._step, STEP_EVERY_S, "held nodes"))
-        looking = forever(self._images.look_again, STEP_EVERY_S, "images of nodes")
+        looking = forever(self.holdings.look_again, STEP_EVERY_S, "content of nodes")
         self._looking = asyncio.create_task(looking)
 
     def _match_nodes(self) -> None:
@@ -213,7 +225,7 @@ class PilotBackend:
             hold.needs_walls = hold.node.id in divided
             if not hold.is_configured and hold.is_free:
                 del self._holds[name]
-        self._images.keep_only(self._holds)
+        self.holdings.match(self._holds)
 
     def _find_jobs(self) -> None:
         """Note which jobs have folders on which nodes."""
@@ -265,7 +277,7 @@ class PilotBackend:
             with contextlib.suppress(BackendError):
                 await self._catch_up(hold, link)
                 await self._settle_files(hold, link)
-            self._images.unsure.add(hello.node)
+            self.holdings.unsure.add(hello.node)
             self._tell(hold)
             await listening
         finally:
@@ -306,7 +318,7 @@ class PilotBackend:
         report = asking.possible(report)
         if report.seen is not Seen.UNKNOWN and report.key in hold.coming:
             hold.coming.discard(report.key)
-            self._images.unsure.add(hold.node.name)
+            self.holdings.unsure.add(hold.node.name)
         with contextlib.suppress(OSError):
             hold.book.hear(report)
         if report.seen is Seen.ENDED:
@@ -743,11 +755,14 @@ class PilotBackend:
     def images(self) -> NodeImages:
         return self._images
 
-    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
+    def nodes_with(self, contents: Sequence[Content]) -> Mapping[Content, Having]:
         ids = {name: hold.node.id for name, hold in self._holds.items() if hold.is_configured}
         return {
-            image: frozenset(ids[name] for name in names if name in ids)
-            for image, names in self._images.nodes_with(images).items()
+            content: Having(
+                frozenset(ids[name] for name in sizes if name in ids),
+                max(sizes.values(), default=0),
+            )
+            for content, sizes in self.holdings.nodes_with(contents).items()
         }
 
     # ── use ─────────────────────────────────────────────────────────────────────────────

@@ -42,10 +42,14 @@ class Packed(msgspec.Struct):
 
 
 class Bringing:
-    """Sends what nodes lack. `root` is the folder that all of them have."""
+    """Sends what nodes lack. `root` is the folder that all of them have.
 
-    def __init__(self, root: str) -> None:
+    `changed` is told which node may have other folders than before.
+    """
+
+    def __init__(self, root: str, changed: Callable[[str], None]) -> None:
         self._root = root
+        self._changed = changed
         self._turns = Turns()
 
     async def bring(
@@ -88,6 +92,7 @@ class Bringing:
         if is_wanted():
             whole = fm.UnpackKept(name, packed.digest, await kept.needed(), kept.limit)
             await link.call(whole, longer_s=UNPACK_S)
+            self._changed(link.hello.node)
         else:
             await link.call(fm.PutKept(name, 0, b""))  # What came takes no room.
 

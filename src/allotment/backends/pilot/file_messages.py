@@ -173,6 +173,18 @@ class LayCode(msgspec.Struct, frozen=True, tag="lay_code"):
     identity: Identity | None = None
 
 
+class ListHeld(msgspec.Struct, frozen=True, tag="list_held"):
+    """Ask which environments and versions of data a node has. Answered with HeldRows, those
+    first that were asked for last."""
+
+
+class HeldRow(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One of them: `environments/made/KEY`, or `OWNER/DIGEST`."""
+
+    name: str
+    bytes: int = 0
+
+
 KeptOp = HasKept | PutKept | UnpackKept
 ListedOp = HasListed | TakeFiles | LackFiles | LayData | LayCode
 FileOp = (
@@ -186,4 +198,5 @@ FileOp = (
     | ClearCheckpoints
     | KeptOp
     | ListedOp
+    | ListHeld
 )

@@ -19,7 +19,7 @@ from allotment.model.reasons import StopCause
 from allotment.model.reports import TaskReport
 from allotment.service.ports import GangLaunch
 
-PROTOCOL = 7
+PROTOCOL = 8
 LONGEST_HELLO = 16 * 1024
 LONGEST = 64 << 20
 _LENGTH = struct.Struct(">I")

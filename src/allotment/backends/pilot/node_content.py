@@ -124,6 +124,14 @@ class NodeContent:
             return False
         return True
 
+    def held(self) -> list[tuple[float, str, int]]:
+        """List the versions of data that are here: when each was asked for last, its name."""
+        return [
+            (when, f"data/{each}/{digest}", 0)
+            for each in self._data.datasets()
+            for when, digest in self._data.trees(each)
+        ]
+
     # ── what comes ──────────────────────────────────────────────────────────────────
 
     def _take(self, op: TakeFiles) -> None:

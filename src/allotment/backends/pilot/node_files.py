@@ -17,10 +17,12 @@ from allotment.backends.pilot.file_messages import (
     ForgetFiles,
     HasKept,
     HasListed,
+    HeldRow,
     LackFiles,
     LayCode,
     LayData,
     ListFiles,
+    ListHeld,
     Listing,
     LookAt,
     MakeFolders,
@@ -45,6 +47,8 @@ from allotment.service.workspace import FileBelow, Watched
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
+MOST_HELD = 512
+"""Of which a node says that it has them, those used last."""
 LOOK_S = 15.0
 """Shorter than the service waits for any answer: a silent file system is not a silent node."""
 
@@ -65,6 +69,8 @@ class NodeFiles:
                 return await asyncio.to_thread(self._kept.do, op)
             case HasListed() | TakeFiles() | LackFiles() | LayData() | LayCode():
                 return await asyncio.to_thread(self._content.do, op)
+            case ListHeld():
+                return await asyncio.to_thread(self._held)
             case LookAt(watched):
                 return await self._look(watched)
             case ListFiles(left, most):
@@ -77,6 +83,10 @@ class NodeFiles:
                 return await self._read(op)
             case _:
                 return await self._change(op)
+
+    def _held(self) -> list[HeldRow]:
+        found = sorted((*self._content.held(), *self._kept.held()), reverse=True)
+        return [HeldRow(name, size) for _, name, size in found[:MOST_HELD]]
 
     async def _change(
         self, op: MakeFolders | WriteFiles | PutFile | ClearCheckpoints | ForgetFiles

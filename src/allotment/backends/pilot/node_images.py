@@ -5,8 +5,7 @@ are read where the users' homes are, and go to a node with what is to be started
 """
 
 import asyncio
-import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -18,7 +17,7 @@ from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.messages import Isolation
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
-from allotment.model.image_names import BadReference, parse
+from allotment.model.image_names import parse
 from allotment.service.abilities import INSTEAD
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import GangLaunch, ImageWish
@@ -26,10 +25,6 @@ from allotment.service.ports import GangLaunch, ImageWish
 MOST_WORDS = 500
 MOST_ROWS = 10_000
 """Of what one node says that it has."""
-MOST_KEPT = 512
-"""Of which it is known that a node has them, those used last."""
-LOOK_S = 5.0
-"""How long a node may take to say what it has, where nobody waits for it."""
 NOBODY = "No node is held now, and each keeps its own images."
 WHEN_HELD = "A node is held while jobs run there; it fetches what they need by itself."
 
@@ -37,15 +32,16 @@ WHEN_HELD = "A node is held while jobs run there; it fetches what they need by i
 class NodeImages:
     """Asks registries, and the nodes that are held. Without `images` all is refused."""
 
-    def __init__(self, images: Images | None, links: Callable[[], Sequence[Link]]) -> None:
+    def __init__(
+        self,
+        images: Images | None,
+        links: Callable[[], Sequence[Link]],
+        changed: Callable[[Iterable[str]], None],
+    ) -> None:
+        """`changed` is told of nodes that may keep other images than before."""
         self._images = images
         self._links = links
-        self.unsure: set[str] = set()
-        """Nodes that may keep other images than they said last."""
-        self._kept: dict[str, frozenset[str]] = {}
-        """What nodes said last that they keep, by their names: exact names of images."""
-        self._having: dict[str, frozenset[str]] = {}
-        """The nodes that keep an image that was asked for, until one says something new."""
+        self._changed = changed
 
     @property
     def room(self) -> int:
@@ -97,8 +93,8 @@ class NodeImages:
             is_here=is_here,
             layers=layers,
             to_fetch=to_fetch,
-            bytes=max((row.bytes for row in rows if _can_be(row)), default=0),
-            alone=max((row.alone for row in rows if _can_be(row)), default=0),
+            bytes=max((row.bytes for row in rows if can_be(row)), default=0),
+            alone=max((row.alone for row in rows if can_be(row)), default=0),
         )
 
     async def warm(self, wish: ImageWish) -> ImageView:
@@ -121,7 +117,7 @@ class NodeImages:
         found: dict[tuple[str, str], ImageRow] = {}
         for told in await self._ask(self._links(), im.ListImages(uid)):
             for row in told.rows[:MOST_ROWS]:
-                if not _can_be(row):
+                if not can_be(row):
                     continue
                 key = row.image, row.digest
                 found[key] = _both(found[key], row) if key in found else row
@@ -136,49 +132,6 @@ class NodeImages:
                 _check(each)
         if all(each.code for each in told):
             _check(told[0])
-
-    async def look_again(self) -> None:
-        """Have the nodes say what they keep that may keep something else, all at once."""
-        unsure, self.unsure = self.unsure, set()
-        links = [link for link in self._links() if link.hello.node in unsure]
-        await asyncio.gather(*map(self._look, links if self._images is not None else ()))
-
-    async def _look(self, link: Link) -> None:
-        """Have a node say what it keeps. What it said before holds where it does not answer."""
-        try:
-            async with asyncio.timeout(LOOK_S):
-                told: im.ImagesTold = await link.call(im.ListImages(None), im.ImagesTold)
-        except (BackendError, TimeoutError):
-            return
-        if told.code:
-            return
-        newest = sorted(filter(_can_be, told.rows[:MOST_ROWS]), key=lambda row: -row.used_at)
-        kept = frozenset(name for row in newest[:MOST_KEPT] if (name := _exact(row)))
-        if kept != self._kept.get(link.hello.node):
-            self._kept[link.hello.node] = kept
-            self._having.clear()
-
-    def keep_only(self, nodes: Collection[str]) -> None:
-        """Forget what nodes said that are there no longer."""
-        for node in self._kept.keys() - set(nodes):
-            del self._kept[node]
-            self._having.clear()
-
-    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """Name the nodes that keep some images."""
-        if len(self._having) > MOST_ROWS:
-            self._having.clear()
-        for image in images:
-            if image not in self._having:
-                self._having[image] = self._keeping(image)
-        return {image: self._having[image] for image in images}
-
-    def _keeping(self, image: str) -> frozenset[str]:
-        try:
-            exact = parse(image).exact
-        except BadReference:
-            return frozenset()
-        return frozenset(node for node, kept in self._kept.items() if exact in kept)
 
     def _asking(self) -> Images:
         if self._images is None:
@@ -198,7 +151,7 @@ class NodeImages:
             *(link.call(op, im.ImagesTold) for link in links), return_exceptions=True
         )
         if not isinstance(op, im.ListImages):
-            self.unsure.update(link.hello.node for link in links)
+            self._changed(link.hello.node for link in links)
         told = [each for each in answers if isinstance(each, im.ImagesTold)]
         for each in answers:
             if not isinstance(each, im.ImagesTold | BackendError):
@@ -251,7 +204,7 @@ def _has(told: im.ImagesTold, view: ImageView) -> bool:
     return any(row.digest == view.digest for row in told.rows)
 
 
-def _can_be(row: ImageRow) -> bool:
+def can_be(row: ImageRow) -> bool:
     """Whether what a node says can be: it may be in the hands of somebody else."""
     numbers = row.bytes, row.alone, row.used_at
     return len(row.image) <= MOST_WORDS and all(0 <= each <= MOST for each in numbers)
@@ -266,14 +219,6 @@ def _both(one: ImageRow, other: ImageRow) -> ImageRow:
         used_at=max(one.used_at, other.used_at),
         in_use=one.in_use or other.in_use,
     )
-
-
-def _exact(row: ImageRow) -> str:
-    """Return the name of an image by its bytes and where they are from; '' where it is none."""
-    try:
-        return sys.intern(parse(row.image).at(row.digest).exact)
-    except BadReference:
-        return ""
 
 
 def _check(told: im.ImagesTold) -> None:

@@ -7,6 +7,7 @@ A folder has its name only when all of it came, has the digest that the service 
 the disk. It is root's, and nobody may write it.
 """
 
+import contextlib
 import hashlib
 import os
 import re
@@ -25,6 +26,8 @@ from allotment.service.environments.measuring import size_below
 
 YOUNG_S: Final = 600.0
 """What was asked for just now is of a job that begins."""
+MEASURING_S: Final = 5.0
+"""How long it looks at once how large environments are."""
 _NAME: Final = re.compile(r"environments/(?:made|pythons)/[0-9a-f]{32}")
 _PART: Final = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -47,6 +50,8 @@ class NodeKept:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._new = folder / "environments/new"
+        self._sizes: dict[str, int] = {}
+        """Of environments that were here, by name. None ever changes."""
         self._is_ready = False
         self._turn = threading.Lock()
         self._clearing = threading.Lock()
@@ -88,6 +93,22 @@ class NodeKept:
         except FileNotFoundError:
             return False
         return True
+
+    def held(self) -> list[tuple[float, str, int]]:
+        """List the environments that are here: when each was asked for, its name and size.
+
+        Of many that were not measured yet some have size 0.
+        """
+        found: list[tuple[float, str, int]] = []
+        until = time.monotonic() + MEASURING_S
+        for path in self._folder.glob("environments/made/*"):
+            name = str(path.relative_to(self._folder))
+            with contextlib.suppress(FileNotFoundError):  # It goes meanwhile.
+                when = path.stat().st_mtime
+                if name not in self._sizes and time.monotonic() < until:
+                    self._sizes[name] = size_below(path)[1]
+                found.append((when, name, self._sizes.get(name, 0)))
+        return found
 
     def _part(self, name: str) -> Path:
         return self._new / f"{name.rpartition('/')[2]}.part"

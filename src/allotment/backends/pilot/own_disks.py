@@ -53,7 +53,7 @@ LinkOf = Callable[[str], Link | None]
 class NodeDisks:
     """The folders of jobs on the nodes of one engine. `root` is the same on each."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - one for each that it cannot know
         self,
         root: str,
         link_of: LinkOf,
@@ -61,17 +61,19 @@ class NodeDisks:
         kept: Checkpoints,
         occupy: Callable[[Sequence[str], int], None],
         runs: Callable[[str, JobId], bool],
+        changed: Callable[[str], None],
     ) -> None:
         """`hold` has a node held for files of a job, and returns its link. Raises BackendError.
 
         Checkpoints are in `kept` between the attempts of their jobs. `occupy` counts what is
         fetched of nodes: they are held meanwhile. `runs` says whether a job has tasks on one.
+        `changed` is told which may have other environments or data than before.
         """
         self.folders = Folders(root)
         self._link_of = link_of
         self._hold = hold
         self._kept = kept
-        self._bringing, self._sending = Bringing(root), Sending()
+        self._bringing, self._sending = Bringing(root, changed), Sending(changed)
         self._occupy = occupy
         self._runs = runs
         self._accounts = HostAccounts()

@@ -51,9 +51,13 @@ class Turns:
 
 
 class Sending:
-    """Sends what nodes lack of lists of files."""
+    """Sends what nodes lack of lists of files.
 
-    def __init__(self) -> None:
+    `changed` is told which node may have other versions of data than before.
+    """
+
+    def __init__(self, changed: Callable[[str], None]) -> None:
+        self._changed = changed
         self._turns = Turns()
 
     async def data(
@@ -80,8 +84,12 @@ class Sending:
         self, link: Link, version: Listed, kept: DataKept, is_wanted: Callable[[], bool]
     ) -> None:
         async with self._lacking(link, version, is_wanted) as is_lacking:
-            if is_lacking and await _send(link, version, kept.limit, is_wanted, kept.in_use):
+            if not is_lacking:
+                return
+            made_room = partial(self._changed, link.hello.node)
+            if await _send(link, version, kept.limit, is_wanted, kept.in_use, made_room):
                 await _done(link, fm.LayData(version.owner, version.digest))
+                self._changed(link.hello.node)
 
     async def _code_to(
         self, link: Link, copy: CodeCopy, limit: int, is_wanted: Callable[[], bool]
@@ -117,6 +125,7 @@ async def _send(
     limit: int,
     is_wanted: Callable[[], bool],
     in_use: Callable[[], frozenset[str]] = frozenset,
+    made_room: Callable[[], None] = lambda: None,
 ) -> bool:
     """Send a list, and what a node lacks of its files; return whether all of it is there."""
     try:
@@ -129,7 +138,10 @@ async def _send(
     if not await _stream(link, listed.owner, the_list, room, is_wanted):
         return False
     asking = fm.LackFiles(listed.owner, listed.digest, limit, in_use())
-    names = _names(await link.call(asking, bytes, longer_s=LAYING_S))
+    try:
+        names = _names(await link.call(asking, bytes, longer_s=LAYING_S))
+    finally:
+        made_room()  # What was removed for it need not wait until all of it is there.
     if not sizes.keys() >= names:
         raise link.distrusted("asks for files that are not in the list")
     files = (

@@ -418,7 +418,7 @@ class DataUses:
         here = shelf.list_file(use.digest).read_bytes
         there = partial(self._objects.cache.list_of, dataset.id, use.digest)
         return Listed(
-            _owner(dataset), use.digest, there if is_far else here, shelf.file, not is_far
+            owner_of(dataset), use.digest, there if is_far else here, shelf.file, not is_far
         )
 
     def _in_use(self) -> frozenset[str]:
@@ -426,7 +426,7 @@ class DataUses:
         datasets, jobs = self._state.datasets, self._state.jobs.values()
         uses = [use for job in jobs if job.attempt is not None for use in job.spec.data]
         return frozenset(
-            f"{_owner(dataset)}/{use.digest}"
+            f"{owner_of(dataset)}/{use.digest}"
             for use in uses
             if (dataset := datasets.get((use.tenant, use.name))) is not None
         )
@@ -488,7 +488,7 @@ def _too_large(size: int, most: int) -> Diagnosis:
     )
 
 
-def _owner(dataset: Dataset) -> str:
+def owner_of(dataset: Dataset) -> str:
     """Return whose the files of a dataset are, as nodes name it."""
     return f"{FOLDER}/{dataset.id}"
 

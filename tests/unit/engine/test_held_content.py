@@ -1,4 +1,4 @@
-"""Jobs go to nodes that have their image, among nodes that are alike, and nowhere else."""
+"""Jobs go to nodes that have what they bring, among nodes that are alike, and nowhere else."""
 
 import msgspec
 import pytest
@@ -8,17 +8,22 @@ from allotment.engine.apply import apply
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
 from allotment.model import events as e
+from allotment.model.code import CodeBundle
+from allotment.model.content import Content, ContentKind, Held, brought_by
 from allotment.model.ids import JobId, NodeId
 from allotment.model.node_runs import MOST_RUNS, is_in, nodes_from, runs_of, size_of
 from allotment.model.others import Others
 from allotment.model.quantity import DAY, GIB, WallTime
-from allotment.model.reports import ImageReport, OthersReport
+from allotment.model.reports import ContentReport, OthersReport
 from allotment.model.tenancy import Config
+from allotment.store import codec
 from tests.support.builders import NOW, POLICIES, a_config, a_job, a_tenant
 from tests.support.cells import cell_config
 from tests.support.world import World
 
 IMAGE = "registry.example.org/vision/torch:2.9"
+WORDS = "vision/words@3"
+DATA = Content(ContentKind.DATA, WORDS)
 COUNTED = a_config(a_tenant("vision", 32), a_tenant("nlp"), nodes=4)
 RACKS = """
 nodes:
@@ -38,8 +43,18 @@ tenants:
 """
 
 
+def image_named(image: str) -> Content:
+    return Content(ContentKind.IMAGE, image)
+
+
 def has(world: World, *nodes: int, image: str = IMAGE) -> None:
-    world.tell(ImageReport(image, runs_of(map(NodeId, nodes))))
+    has_all(world, {image_named(image): nodes})
+
+
+def has_all(world: World, told: dict[Content, tuple[int, ...]], *sizes: int) -> None:
+    """Have nodes have contents of some sizes, which are not known where none is given."""
+    for (content, nodes), size in zip(told.items(), sizes or (0, 0, 0), strict=False):
+        world.tell(ContentReport(content, runs_of(map(NodeId, nodes)), size))
 
 
 def where(world: World, job: JobId) -> list[int]:
@@ -167,11 +182,76 @@ def test_a_reserved_place_stays_and_so_do_its_victims() -> None:
     assert told(0)
 
 
+def with_on(
+    world: World, image: tuple[int, ...], words: tuple[int, ...], *sizes: int
+) -> list[int]:
+    """Return where a job goes that brings an image and data which some nodes have."""
+    world.submit(a_job().in_image(IMAGE).using(WORDS), held=True)
+    has_all(world, {image_named(IMAGE): image, DATA: words}, *sizes)
+    job = world.submit(a_job().in_image(IMAGE).using(WORDS).gpus(8))
+    world.cycle()
+    return where(world, job)
+
+
+@pytest.mark.parametrize("config", [COUNTED, cell_config(RACKS)], ids=["counted", "cells"])
+def test_what_is_larger_counts_for_more(config: Config) -> None:
+    assert with_on(World(config), (1,), (2,), 20 * GIB, 500 * GIB) == [2]
+    assert with_on(World(config), (1,), (2,), 20 * GIB, 1 * GIB) == [1]
+    assert with_on(World(config), (1, 3), (2, 3), 20 * GIB, 500 * GIB) == [3]
+    # Node 0, which its name would choose, is kept where it has the larger.
+    assert with_on(World(config), (1,), (0,), 20 * GIB, 500 * GIB) == [0]
+    assert with_on(World(config), (0, 1), (1,), 20 * GIB, 500 * GIB) == [1]
+
+
+def test_without_sizes_it_is_counted() -> None:
+    assert with_on(World(COUNTED), (1, 3), (2, 3)) == [3]
+    assert with_on(World(COUNTED), (2,), (1,)) == [2]  # the first of what it brings
+    assert with_on(World(COUNTED), (2,), (1,), 0, 1) == [1]
+
+
+def test_each_node_of_a_gang_lacks_as_little_as_it_can() -> None:
+    world = World(a_config(a_tenant("vision", 48), a_tenant("nlp"), nodes=6))
+    world.submit(a_job().in_image(IMAGE).using(WORDS), held=True)
+    has_all(world, {image_named(IMAGE): (0, 5), DATA: (2, 5)}, GIB, 9 * GIB)
+    job = world.submit(a_job().in_image(IMAGE).using(WORDS).tasks(3).gpus(8))
+    world.cycle()
+    assert where(world, job) == [0, 2, 5]
+    attempt = world.job(job).attempts[-1]
+    assert (attempt.with_image, attempt.with_environment, attempt.with_data) == (2, 0, 2)
+
+
+def test_an_environment_and_all_versions_count_each_for_itself() -> None:
+    world = World(COUNTED)
+    spec = a_job().in_environment("k" * 32).using(WORDS, "nlp/more@1").gpus(8)
+    world.submit(spec, held=True)
+    env, words, more = brought_by(spec.spec())
+    has_all(world, {env: (1, 3), words: (2, 3), more: (2,)}, GIB, GIB, 2 * GIB)
+    job = world.submit(spec)
+    world.cycle()
+    assert where(world, job) == [2]
+    assert world.job(job).attempts[-1].with_data == 1
+    other = world.submit(spec)
+    world.cycle()
+    assert where(world, other) == [3]
+    attempt = world.job(other).attempts[-1]
+    assert (attempt.with_environment, attempt.with_data) == (1, 0)
+
+
+def test_what_nodes_have_anyway_or_is_not_named_yet_is_not_asked_for() -> None:
+    spec = a_job().using(WORDS, "vision/folder").spec()
+    there, folder = spec.data
+    near = replace(there, fetched=False)
+    assert brought_by(replace(spec, data=(near, replace(folder, digest="")))) == ()
+    assert brought_by(replace(spec, data=(there, replace(there, at="/e")))) == (DATA,)
+    assert brought_by(a_job().in_environment("").spec()) == ()
+    assert brought_by(replace(spec, data=(), code=CodeBundle("b"))) == ()
+
+
 # ── what is known ───────────────────────────────────────────────────────────────────────
 
 
-def seen(world: World) -> list[e.ImageSeen]:
-    return [record.event for record in world.log if isinstance(record.event, e.ImageSeen)]
+def seen(world: World) -> list[e.ContentSeen]:
+    return [record.event for record in world.log if isinstance(record.event, e.ContentSeen)]
 
 
 def test_only_what_is_news_and_asked_for_is_an_event() -> None:
@@ -182,7 +262,8 @@ def test_only_what_is_news_and_asked_for_is_an_event() -> None:
     has(world, 1, 2)
     has(world, 1, 2, image="another:1")
     has(world)
-    assert seen(world) == [e.ImageSeen(IMAGE, ((NodeId(1), NodeId(2)),)), e.ImageSeen(IMAGE)]
+    runs = runs_of(map(NodeId, (1, 2)))
+    assert seen(world) == [e.ContentSeen(IMAGE, runs), e.ContentSeen(IMAGE)]
 
 
 def test_what_no_job_asks_for_any_more_is_forgotten() -> None:
@@ -190,24 +271,27 @@ def test_what_no_job_asks_for_any_more_is_forgotten() -> None:
     job = world.submit(a_job().in_image(IMAGE))
     has(world, 1)
     world.do(c.EditJob(job, a_job().in_image("another:1").spec()))
-    assert not world.state.images.nodes
+    assert not world.state.content.held
     has(world, 2, image="another:1")
     world.do(c.CancelJob(job))
-    assert not world.state.images.nodes
-    assert not list(world.state.images)
+    assert not world.state.content.held
+    assert not list(world.state.content)
 
 
 def test_the_log_and_a_snapshot_tell_the_same() -> None:
     world = World(COUNTED)
     with_image_on(world, 2, 3)
+    world.submit(a_job().using(WORDS), held=True)
+    has_all(world, {DATA: (1,)}, 500 * GIB)
     folded = State(POLICIES)
     for record in world.log:
         apply(folded, record)
     data = msgspec.msgpack.encode(world.state.image())
     again = State.from_image(msgspec.msgpack.decode(data, type=Image), POLICIES)
-    expected = {IMAGE: ((2, 3),)}
-    assert folded.images.nodes == again.images.nodes == world.state.images.nodes == expected
-    assert [image for image, _ in again.images] == [IMAGE]
+    one, two, three = map(NodeId, (1, 2, 3))
+    expected = {image_named(IMAGE): Held(((two, three),)), DATA: Held(((one, one),), 500 * GIB)}
+    assert folded.content.held == again.content.held == world.state.content.held == expected
+    assert [content for content, _ in again.content] == [image_named(IMAGE), DATA]
 
 
 def test_runs_are_short_and_bounded() -> None:
@@ -221,4 +305,16 @@ def test_runs_are_short_and_bounded() -> None:
     scattered = runs_of(map(NodeId, range(0, 5000, 2)))
     assert len(scattered) == MOST_RUNS
     assert not is_in((), NodeId(0))
-    assert len(msgspec.json.encode(e.ImageSeen(IMAGE, scattered))) < 4096
+    assert len(msgspec.json.encode(e.ContentSeen(IMAGE, scattered))) < 4096
+
+
+def test_what_older_versions_noted_of_images_is_read() -> None:
+    world = World(COUNTED)
+    world.submit(a_job().in_image(IMAGE), held=True)
+    image = replace(world.state.image(), images={IMAGE: ((NodeId(2), NodeId(2)),)})
+    data = msgspec.msgpack.encode(image)
+    again = State.from_image(msgspec.msgpack.decode(data, type=Image), POLICIES)
+    assert again.content.held == {image_named(IMAGE): Held(((NodeId(2), NodeId(2)),))}
+    tree = {"event": "ImageSeen", "image": IMAGE, "nodes": [[2, 2]]}
+    event = codec.decode(msgspec.msgpack.encode(tree), 1)
+    assert event == e.ContentSeen(IMAGE, ((NodeId(2), NodeId(2)),))

@@ -1,7 +1,7 @@
-"""Nodes with images change where a job goes among nodes alike, and nothing else.
+"""Nodes with what jobs bring change where these go among nodes alike, and nothing else.
 
 In generated histories each decision is made twice, from the same state: with what is known of
-images, and without.
+images, environments and data, and without.
 """
 
 import os
@@ -17,15 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from allotment.core.cluster import Cluster
-from allotment.engine import held_images
+from allotment.engine import held_content
 from allotment.engine.engine import Engine
 from allotment.engine.state import Image, State
 from allotment.model import events as e
+from allotment.model.content import Content, ContentKind, brought_by
 from allotment.model.errors import Rejected
 from allotment.model.ids import NodeId
 from allotment.model.node_runs import runs_of
-from allotment.model.quantity import Instant
-from allotment.model.reports import ImageReport, NodeReport
+from allotment.model.quantity import GIB, Instant
+from allotment.model.reports import ContentReport, NodeReport
 from tests.property.test_histories import Histories
 from tests.support.builders import POLICIES, a_config, a_job, a_tenant
 from tests.support.cells import a_cell_world
@@ -53,8 +54,18 @@ tenants:
   nlp: {{cells: {{host: 2, half: 1}}}}
   speech: {{}}
 """
+SIZES = st.sampled_from((0, 1, 5 * GIB, 500 * GIB))
 ONE_OR_TWO = st.sampled_from([{1}, {2}, {0, 2}, {1, 2}])
 IMAGES = ("torch:1", "jax:2")
+WORDS, PICTURES = "vision/words@1", "nlp/pictures@7"
+KEY = "e" * 32
+BROUGHT = (
+    *(Content(ContentKind.IMAGE, image) for image in IMAGES),
+    Content(ContentKind.ENVIRONMENT, KEY),
+    Content(ContentKind.DATA, WORDS),
+    Content(ContentKind.DATA, PICTURES),
+)
+DATA = st.sampled_from(((), (WORDS,), (PICTURES,), (WORDS, PICTURES)))
 exchanged = 0
 """How many places were exchanged in all histories: none would prove nothing."""
 
@@ -62,7 +73,7 @@ exchanged = 0
 @pytest.fixture(autouse=True, scope="module")
 def _no_exchange_is_refused() -> Iterator[None]:
     """Have the committer agree with each exchange, and count them."""
-    plain = held_images.refusal
+    plain = held_content.refusal
 
     def agreeing(cluster: Cluster, decision: Any, now: Instant) -> str:
         global exchanged
@@ -71,19 +82,19 @@ def _no_exchange_is_refused() -> Iterator[None]:
         return ""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(held_images, "refusal", agreeing)
+        patch.setattr(held_content, "refusal", agreeing)
         yield
 
 
 def decided_alike(state: State, now: Instant) -> None:
-    """Make the next decision with and without images known; compare all but which nodes."""
+    """Make the next decision with and without content known; compare all but which nodes."""
     data = msgspec.msgpack.encode(state.image())
     engines: list[Engine] = []
-    for with_images in (True, False):
+    for with_content in (True, False):
         image = msgspec.msgpack.decode(data, type=Image)
         engine = Engine(State.from_image(image, POLICIES))
-        if not with_images:
-            engine.state.images.nodes = {}
+        if not with_content:
+            engine.state.content.held = {}
         engine.cycle(now, budget=1)
         assert engine.refusals == 0
         engines.append(engine)
@@ -102,7 +113,9 @@ def without_nodes(event: e.AnyEvent) -> e.AnyEvent:
         msgspec.structs.replace(s, node=numbers.setdefault(s.node, NodeId(len(numbers))))
         for s in event.slots
     )
-    return msgspec.structs.replace(event, slots=slots, with_image=0)
+    return msgspec.structs.replace(
+        event, slots=slots, with_image=0, with_environment=0, with_data=0
+    )
 
 
 def left(cluster: Cluster) -> list[object]:
@@ -125,27 +138,41 @@ def left(cluster: Cluster) -> list[object]:
     ]
 
 
-class WithImages(Histories):
+class WithContent(Histories):
     """The histories with counted shares."""
 
-    @rule(image=st.sampled_from(IMAGES), nodes=ONE_OR_TWO)
-    def tell(self, image: str, nodes: set[int]) -> None:
-        self.world.tell(ImageReport(image, runs_of(map(NodeId, nodes))))
+    @rule(content=st.sampled_from(BROUGHT), nodes=ONE_OR_TWO, size=SIZES)
+    def tell(self, content: Content, nodes: set[int], size: int) -> None:
+        self.world.tell(ContentReport(content, runs_of(map(NodeId, nodes)), size))
 
     @rule(
         tenant=st.sampled_from(("vision", "nlp")),
-        image=st.sampled_from(IMAGES),
+        image=st.sampled_from(("", *IMAGES)),
+        key=st.sampled_from(("", KEY)),
+        data=DATA,
         gpus=st.sampled_from([0.5, 1, 4]),
         tasks=st.integers(1, 2),
-        nodes=ONE_OR_TWO,
+        told=st.lists(st.tuples(ONE_OR_TWO, SIZES), min_size=4, max_size=4),
         count=st.integers(1, 3),
     )
-    def submit_with_image(
-        self, tenant: str, image: str, gpus: float, tasks: int, nodes: set[int], count: int
+    def submit_that_brings(
+        self,
+        *,
+        tenant: str,
+        image: str,
+        key: str,
+        data: tuple[str, ...],
+        gpus: float,
+        tasks: int,
+        told: list[tuple[set[int], int]],
+        count: int,
     ) -> None:
+        job = a_job().of(tenant).in_image(image).using(*data).gpus(gpus).tasks(tasks)
+        job = job.in_environment(key) if key else job
         for _ in range(count):
-            self.world.submit(a_job().of(tenant).in_image(image).gpus(gpus).tasks(tasks))
-            self.tell(image, nodes)
+            self.world.submit(job)
+            for content, (nodes, size) in zip(brought_by(job.spec()), told, strict=False):
+                self.tell(content, nodes, size)
             self.cycle()
 
     @rule()
@@ -163,7 +190,7 @@ SETTINGS = settings(
 
 def test_a_decision_is_the_same_but_for_nodes_alike() -> None:
     before = exchanged
-    run_state_machine_as_test(WithImages, settings=SETTINGS)
+    run_state_machine_as_test(WithContent, settings=SETTINGS)
     assert exchanged > before + 10, "without exchanges it proves nothing"
 
 
@@ -184,11 +211,13 @@ def _step_in_cells(world: World, rng: random.Random) -> None:
     move = rng.randrange(8)
     if move < 5:
         image, tenant = rng.choice(IMAGES), rng.choice(("vision", "nlp", "speech"))
-        job = a_job().of(tenant).in_image(image).gpus(rng.choice((1, 4, 8, 8)))
+        data = rng.choice(((), (WORDS,), (WORDS, PICTURES)))
+        job = a_job().of(tenant).in_image(image).using(*data).gpus(rng.choice((1, 4, 8, 8)))
         with suppress(Rejected):  # It is larger than what its tenant may ever have.
             world.submit(job.tasks(rng.choice((1, 1, 2, 3))))
-        nodes = rng.sample(range(NODES), rng.randint(1, 6))
-        world.tell(ImageReport(image, runs_of(map(NodeId, nodes))))
+        for content in brought_by(job.spec()):
+            nodes = map(NodeId, rng.sample(range(NODES), rng.randint(1, 6)))
+            world.tell(ContentReport(content, runs_of(nodes), rng.choice((0, 1, GIB))))
     elif move == 5:
         world.tell(
             NodeReport(NodeId(rng.randrange(NODES)), alive=True, closed=rng.choice(("", "x")))
@@ -198,7 +227,7 @@ def _step_in_cells(world: World, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_as_many_start_in_a_cycle_with_images_as_without(seed: int) -> None:
+def test_as_many_start_in_a_cycle_with_content_as_without(seed: int) -> None:
     """On machines of one make, where jobs take of hosts as they take of devices."""
     started: list[set[int]] = []
     for knows in (True, False):
@@ -207,10 +236,11 @@ def test_as_many_start_in_a_cycle_with_images_as_without(seed: int) -> None:
             each = 1 + (number * 7 + seed * 3) % 8
             image = IMAGES[number % 2]
             world.submit(a_job().of(("vision", "nlp")[number % 3 % 2]).in_image(image)
+                         .using((WORDS, PICTURES)[number % 5 % 2])
                          .gpus(each).cpus(each).tasks(1 + number * seed % 2))  # fmt: skip
-        for at, image in enumerate(IMAGES if knows else ()):
+        for at, content in enumerate(BROUGHT if knows else ()):
             nodes = (NodeId(n) for n in range(8) if (n * 5 + seed + at) % 3 == 0)
-            world.tell(ImageReport(image, runs_of(nodes)))
+            world.tell(ContentReport(content, runs_of(nodes), (at * seed) % 4))
         world.cycle()
         started.append({job.id for job in world.state.jobs.values() if job.attempts})
     assert started[0] == started[1]

@@ -1,9 +1,11 @@
-"""Which nodes have the images that jobs ask for, and jobs placed there where it costs nothing.
+"""Which nodes have what jobs bring, and jobs placed there where it costs nothing.
 
-Rule: where a job was given a place, a node of it that lacks the job's image is exchanged for
-one that has it, if the two are alike: in all that any other decision looks at they differ in
+Rule: where a job was given a place, a node of it is exchanged for one that lacks less of what
+the job brings, if the two are alike: in all that any other decision looks at they differ in
 their ids. So it is asked after all else was decided, and nothing else is decided otherwise by
 it: what starts, and which gangs leave, is as without.
+
+A node lacks less if fewer bytes are missing there, or as many and fewer contents.
 
 Alike are machines of one make and labels with the same left free on the same devices, under
 the same reservations. Where gangs may be told to leave, which of them are on a node matters:
@@ -13,7 +15,7 @@ too, in one cell of the next level.
 Bad at: clusters in which no two nodes are alike, and small jobs beside borrowers.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -26,48 +28,66 @@ from allotment.core.plan import Place
 from allotment.engine.state import State
 from allotment.model import events as e
 from allotment.model.cluster import Node
+from allotment.model.content import ContentKind, Held, brought_by
 from allotment.model.ids import NodeId
 from allotment.model.ledger import Placement, Slot
 from allotment.model.node_runs import NodeRuns, is_in, nodes_from
 from allotment.model.quantity import DEVICE, NOTHING, Instant
-from allotment.model.reports import ImageReport
+from allotment.model.reports import ContentReport
 
 MOST_LOOKED_AT = 512
-"""Nodes that are compared for one job: the first with its image from its place on."""
+"""Nodes that are compared for one job: the first with what it brings from its place on."""
 SIGNIFICANT_BITS = 6
 """So exactly the amounts of hosts are compared, to some 3 %: machines of one make differ."""
 
+NOBODY = Held()
+
 Look = tuple[object, ...]
 """All of a node that a decision goes by, but for its id."""
+Lack = tuple[int, int]
+"""What a node lacks of what a job brings: bytes, and how many contents."""
 
 
-def images_heard(state: State, report: ImageReport) -> Iterator[e.AnyEvent]:
-    """Note which nodes have an image, where that is news and a job asks for it."""
-    images = state.images
-    if images.is_asked(report.image) and images.nodes.get(report.image, ()) != report.nodes:
-        yield e.ImageSeen(report.image, report.nodes)
+def content_heard(state: State, report: ContentReport) -> Iterator[e.AnyEvent]:
+    """Note which nodes have a content, where that is news and a job brings it."""
+    book, content = state.content, report.content
+    if book.is_asked(content) and book.held.get(content, NOBODY).nodes != report.nodes:
+        yield e.ContentSeen(content.name, report.nodes, content.kind, report.bytes)
 
 
-def nodes_with_image(state: State, placement: Placement) -> int:
-    """Count the nodes of a place that are known to have its job's image."""
-    runs = state.images.nodes.get(state.jobs[placement.job].spec.image, ())
-    return sum(is_in(runs, node) for node in {slot.node for slot in placement.slots})
+def nodes_with_all(state: State, placement: Placement) -> list[int]:
+    """Count the nodes of a place that are known to have all that its job brings, by kind."""
+    held, counts = state.content.held, dict.fromkeys(ContentKind, 0)
+    by_kind: dict[ContentKind, list[NodeRuns]] = {}
+    for each in brought_by(state.jobs[placement.job].spec):
+        by_kind.setdefault(each.kind, []).append(held.get(each, NOBODY).nodes)
+    nodes = {slot.node for slot in placement.slots}
+    for kind, brought in by_kind.items():
+        counts[kind] = sum(all(is_in(runs, node) for runs in brought) for node in nodes)
+    return list(counts.values())
 
 
-def where_its_image_is(state: State, place: Place, now: Instant) -> Place:
-    """Return the same start on nodes with the job's image, as far as nodes alike have it.
+def where_its_content_is(state: State, place: Place, now: Instant) -> Place:
+    """Return the same start on nodes that lack less, as far as nodes alike do.
 
-    O(nodes looked at), and O(1) where the place has the image already, or no node is known to.
+    O(nodes looked at), and O(1) where the place lacks nothing, or no node is known to have it.
     """
-    placement, cluster = place.placement, state.cluster
-    runs = state.images.nodes.get(state.jobs[placement.job].spec.image, ())
-    if place.reserved or not runs:
+    placement, cluster, held = place.placement, state.cluster, state.content.held
+    brought = [
+        held[each] for each in brought_by(state.jobs[placement.job].spec) if each in held
+    ]
+    if place.reserved or not brought:
         return place
-    here = dict.fromkeys(slot.node for slot in placement.slots)
-    lacking = [node for node in here if not is_in(runs, node)]
-    if not lacking:
+    brought.sort(key=lambda each: -each.bytes)
+
+    def lack(node: NodeId) -> Lack:
+        missing = [each.bytes for each in brought if not is_in(each.nodes, node)]
+        return sum(missing), len(missing)
+
+    here = {node: lack(node) for node in dict.fromkeys(slot.node for slot in placement.slots)}
+    if not any(missing for _, missing in here.values()):
         return place
-    moves = _exchanged(cluster, lacking, set(here), runs)
+    moves = _exchanged(cluster, here, brought, lack)
     if not moves:
         return place
     better = replace(place, placement=_moved(placement, moves))
@@ -82,10 +102,15 @@ def _moved(placement: Placement, moves: dict[NodeId, NodeId]) -> Placement:
 
 
 def _exchanged(
-    cluster: Cluster, lacking: list[NodeId], here: set[NodeId], runs: NodeRuns
+    cluster: Cluster,
+    here: dict[NodeId, Lack],
+    brought: Sequence[Held],
+    lack: Callable[[NodeId], Lack],
 ) -> dict[NodeId, NodeId]:
     """Return which of the nodes of a place are exchanged, and for which."""
     looks = _Looks(cluster)
+    some = (node for node, (_, missing) in here.items() if missing)
+    lacking = sorted(some, key=here.__getitem__, reverse=True)
     wanted: dict[Look, list[NodeId]] = {}
     for node in lacking:
         if (look := looks.of(node)) is not None:
@@ -93,11 +118,11 @@ def _exchanged(
     moves: dict[NodeId, NodeId] = {}
     books = cluster.ledger.books
     counts = {books[node].whole[ANY_TYPE] for node in lacking}
-    for node in _with_image(cluster, lacking, runs) if wanted else ():
+    for node in _with_some(cluster, lacking, brought, lack) if wanted else ():
         if node in here or node not in books or books[node].whole[ANY_TYPE] not in counts:
             continue  # To see that is cheap.
         look = looks.of(node)
-        if look in wanted:
+        if look in wanted and lack(node) < here[wanted[look][0]]:
             alike = wanted[look]
             moves[alike.pop(0)] = node
             if not alike:
@@ -107,17 +132,27 @@ def _exchanged(
     return moves
 
 
-def _with_image(cluster: Cluster, lacking: list[NodeId], runs: NodeRuns) -> Iterator[NodeId]:
-    """Yield nodes with the image that may be alike: in cells, those beside one without."""
+def _with_some(
+    cluster: Cluster,
+    lacking: list[NodeId],
+    brought: Sequence[Held],
+    lack: Callable[[NodeId], Lack],
+) -> Iterable[NodeId]:
+    """Return nodes that have something and may be alike: in cells, those beside the place.
+
+    Those that lack least come first.
+    """
     cells = cluster.cells
     if cells is None:
-        yield from islice(nodes_from(runs, lacking[0]), MOST_LOOKED_AT)
-        return
-    around = dict.fromkeys(
-        (at, parent) for node in lacking for at, _, parent in _cells_of(cells, node)
-    )
-    beside = (node for at, parent in around for node in _in_cell(cells, at, parent))
-    yield from islice((node for node in beside if is_in(runs, node)), MOST_LOOKED_AT)
+        found = (node for each in brought for node in nodes_from(each.nodes, lacking[0]))
+    else:
+        around = dict.fromkeys(
+            (at, parent) for node in lacking for at, _, parent in _cells_of(cells, node)
+        )
+        beside = (node for at, parent in around for node in _in_cell(cells, at, parent))
+        found = (node for node in beside if any(is_in(each.nodes, node) for each in brought))
+    first = islice(found, MOST_LOOKED_AT)
+    return first if len(brought) == 1 else sorted(dict.fromkeys(first), key=lack)
 
 
 def _cells_of(cells: Cells, node: NodeId) -> Iterator[tuple[int, int, int]]:

@@ -3,29 +3,31 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from allotment.model.content import Content, ContentKind
 from allotment.model.ids import NodeId
 from allotment.model.quantity import Instant
-from allotment.service.held_images import AGAIN_MS, HeldImages
-from allotment.service.ports import Backend
+from allotment.service.held_content import AGAIN_MS, HeldContent
+from allotment.service.ports import Backend, Having
 from tests.support.builders import a_config, a_job, a_tenant
 from tests.support.world import World
 
 IMAGE = "torch:1"
+CONTENT = Content(ContentKind.IMAGE, IMAGE)
 
 
 class Engine:
     """Reports which nodes have images."""
 
     def __init__(self) -> None:
-        self.asked: list[Sequence[str]] = []
-        self.there: dict[str, frozenset[NodeId]] = {}
+        self.asked: list[Sequence[Content]] = []
+        self.there: dict[Content, Having] = {}
 
-    def nodes_with(self, images: Sequence[str]) -> Mapping[str, frozenset[NodeId]]:
-        self.asked.append(tuple(images))
+    def nodes_with(self, contents: Sequence[Content]) -> Mapping[Content, Having]:
+        self.asked.append(tuple(contents))
         return self.there
 
     def has(self, *nodes: int) -> None:
-        self.there[IMAGE] = frozenset(map(NodeId, nodes))
+        self.there[CONTENT] = Having(frozenset(map(NodeId, nodes)), 7)
 
 
 class Story:
@@ -34,11 +36,12 @@ class Story:
     def __init__(self) -> None:
         self.world = World(a_config(a_tenant("vision", 16), nodes=3))
         self.engine = Engine()
-        self.watch = HeldImages(self.world.state, cast("Backend", self.engine), self.world.tell)
+        engine = cast("Backend", self.engine)
+        self.watch = HeldContent(self.world.state, engine, self.world.tell)
 
     @property
     def known(self) -> object:
-        return self.world.state.images.nodes.get(IMAGE)
+        return held.nodes if (held := self.world.state.content.held.get(CONTENT)) else None
 
     def look(self, after_ms: int = 0) -> None:
         self.world.now = Instant(self.world.now + after_ms)
@@ -53,7 +56,7 @@ def test_a_new_image_is_looked_for_before_its_job_is_placed() -> None:
     job = story.world.submit(a_job().in_image(IMAGE).gpus(1))
     for _ in range(3):
         story.watch.look_for_new(story.world.now)
-    assert story.engine.asked == [(IMAGE,)]
+    assert story.engine.asked == [(CONTENT,)]
     story.world.cycle()
     assert {slot.node for slot in story.world.job(job).attempts[-1].slots} == {2}
 
@@ -91,7 +94,7 @@ def test_what_was_forgotten_is_told_again() -> None:
 
 def test_an_engine_that_cannot_tell_is_not_asked() -> None:
     world = World(a_config(a_tenant("vision", 8)))
-    watch = HeldImages(world.state, cast("Backend", object()), world.tell)
+    watch = HeldContent(world.state, cast("Backend", object()), world.tell)
     world.submit(a_job().in_image(IMAGE))
     watch.look_for_new(world.now)
-    assert not world.state.images.nodes
+    assert not world.state.content.held
