@@ -318,6 +318,25 @@ def test_an_environment_is_brought_to_a_node_once(cluster: OwnDisks, index: Inde
     assert sum(path.endswith(".whl") for path in index.asked) == 1
 
 
+def test_a_job_goes_to_the_node_that_has_its_environment(cluster: OwnDisks) -> None:
+    asked = {"environment": {"requirements": ["framework"]}, "resources": {"gpu": 1}}
+    filling = cluster.submit(shell("sleep 1000", resources={"gpu": 4}))
+    cluster.wait_for(filling, "running")
+    first = cluster.submit(shell("python -c 'import framework'", **asked))
+    cluster.wait_for(first, "succeeded")
+    assert (cluster.node_of(filling), cluster.node_of(first)) == ("n1", "n2")
+    key = cluster.job(first)["spec"]["environment"]["key"]
+    noted = cluster.state / "engines/gpus/pilot/nodes/n2/content.json"
+    until(lambda: noted.exists() and key in noted.read_text(), "n2 to say that it has it")
+    cluster.allot("cancel", str(filling))
+    cluster.wait_for(filling, "cancelled")
+    again = cluster.submit(shell("python -c 'import framework'", **asked))
+    cluster.wait_for(again, "succeeded")
+    assert cluster.node_of(again) == "n2"
+    assert cluster.job(again)["attempts"][-1]["with_environment"] == 1
+    assert "where its environment is already" in cluster.allot("show", str(again)).stdout
+
+
 @pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox")
 def test_an_environment_comes_into_an_image_that_can_run_it(
     cluster: OwnDisks, tmp_path: Path
