@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from allotment.engine import held_content
 from allotment.engine.apply import apply
 from allotment.engine.state import Image, State
 from allotment.model import commands as c
@@ -201,6 +202,13 @@ def test_what_is_larger_counts_for_more(config: Config) -> None:
     # Node 0, which its name would choose, is kept where it has the larger.
     assert with_on(World(config), (1,), (0,), 20 * GIB, 500 * GIB) == [0]
     assert with_on(World(config), (0, 1), (1,), 20 * GIB, 500 * GIB) == [1]
+
+
+def test_nodes_with_the_largest_are_looked_at_before_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_content, "MOST_LOOKED_AT", 1)
+    assert with_on(World(COUNTED), (1,), (2,), 20 * GIB, 500 * GIB) == [2]
 
 
 def test_without_sizes_it_is_counted() -> None:

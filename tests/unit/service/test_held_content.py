@@ -1,9 +1,10 @@
-"""Engines are asked for the images of jobs, and what they say is told in good time."""
+"""Engines are asked for what jobs bring, and what they say is told in good time."""
 
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from allotment.model.content import Content, ContentKind
+from allotment.model import commands as c
+from allotment.model.content import Content, ContentKind, Held
 from allotment.model.ids import NodeId
 from allotment.model.quantity import Instant
 from allotment.service.held_content import AGAIN_MS, HeldContent
@@ -16,7 +17,7 @@ CONTENT = Content(ContentKind.IMAGE, IMAGE)
 
 
 class Engine:
-    """Reports which nodes have images."""
+    """Reports which nodes have what jobs bring."""
 
     def __init__(self) -> None:
         self.asked: list[Sequence[Content]] = []
@@ -98,3 +99,30 @@ def test_an_engine_that_cannot_tell_is_not_asked() -> None:
     world.submit(a_job().in_image(IMAGE))
     watch.look_for_new(world.now)
     assert not world.state.content.held
+
+
+def test_data_are_asked_for_as_nodes_name_them_and_are_as_large_as_the_books_say() -> None:
+    story = Story()
+    story.world.do(c.CreateDataset("vision", "words", "id-1"))
+    for digest, size in (("a", 20), ("b", 500)):
+        story.world.do(c.CloseVersion("vision", "words", digest, 2, size))
+    named = Content(ContentKind.DATA, "data/id-1/b")
+    story.engine.there[named] = Having(frozenset({NodeId(1)}), 7)
+    story.engine.there[Content(ContentKind.DATA, "data/id-1/a")] = Having()
+    job = story.world.submit(a_job().using("vision/words@2", "vision/words@1").gpus(1))
+    story.watch.look_for_new(story.world.now)
+    assert story.engine.asked == [(named, Content(ContentKind.DATA, "data/id-1/a"))]
+    one = NodeId(1)
+    known = {Content(ContentKind.DATA, "vision/words@2"): Held(((one, one),), 500)}
+    assert story.world.state.content.held == known
+    story.world.cycle()
+    assert {slot.node for slot in story.world.job(job).attempts[-1].slots} == {1}
+
+
+def test_data_that_are_no_more_are_asked_for_as_what_nobody_has() -> None:
+    story = Story()
+    story.world.submit(a_job().using("vision/gone@2"))
+    story.engine.there[Content(ContentKind.DATA, "data/id-1/a")] = Having(frozenset())
+    story.look()
+    assert story.engine.asked == [(Content(ContentKind.DATA, "vision/gone@2"),)]
+    assert not story.world.state.content.held
