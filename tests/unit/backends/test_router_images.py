@@ -1,16 +1,18 @@
 """What several engines answer together about images: each has a store of its own, or none."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from allotment.backends.router import Router
 from allotment.backends.router_images import ImagesOfAll
+from allotment.model.content import Content, ContentKind
 from allotment.model.engines import Ability
 from allotment.model.errors import Code, Rejected
+from allotment.model.ids import NodeId
 from allotment.service.image_view import ImageRow, ImageView
-from allotment.service.ports import ImageWish
+from allotment.service.ports import Having, ImageWish
 from tests.support.fake_backend import FakeBackend
 
 WISH = ImageWish("h/bb:1", "ann", "/home/ann")
@@ -58,6 +60,32 @@ class Keeps(FakeBackend):
 
 def together(*engines: FakeBackend) -> Router:
     return Router({f"e{n}": engine for n, engine in enumerate(engines)}, lambda: ())
+
+
+class Telling(FakeBackend):
+    """Tells what its nodes have."""
+
+    def __init__(self, there: dict[Content, Having]) -> None:
+        super().__init__()
+        self._there = there
+
+    def nodes_with(self, contents: Sequence[Content]) -> Mapping[Content, Having]:
+        return {each: self._there[each] for each in contents if each in self._there}
+
+
+def test_nodes_of_all_engines_have_what_is_asked_for_and_those_that_tell_nothing_none() -> None:
+    torch, jax = (Content(ContentKind.IMAGE, name) for name in ("torch:1", "jax:1"))
+    one, two = (frozenset({NodeId(n)}) for n in (1, 2))
+    there = together(
+        Telling({torch: Having(one), jax: Having()}),
+        FakeBackend(),
+        Telling({torch: Having(two, 9), jax: Having(two, 3)}),
+        Telling({torch: Having()}),
+    )
+    expected = {torch: Having(one | two, 9), jax: Having(two, 3)}
+    assert there.nodes_with((torch, jax)) == expected
+    assert there.nodes_with((torch, jax))[jax].nodes is two, "it is the same set"
+    assert together(FakeBackend()).nodes_with((torch,)) == {}
 
 
 ELSEWHERE = Keeps(refuses=Code.NOT_SUPPORTED)

@@ -255,6 +255,21 @@ def test_what_nodes_have_anyway_or_is_not_named_yet_is_not_asked_for() -> None:
     assert brought_by(replace(spec, data=(), code=CodeBundle("b"))) == ()
 
 
+def test_a_job_starts_on_its_reserved_place_though_another_node_has_its_image() -> None:
+    world = World(a_config(a_tenant("vision", 8), a_tenant("nlp"), nodes=2))
+    borrowed = [world.submit(a_job().of("nlp").gpus(8)) for _ in range(2)]
+    world.cycle()
+    job = world.submit(a_job().in_image(IMAGE).gpus(8))
+    world.cycle()
+    (reserved,) = [r.event for r in world.log if isinstance(r.event, e.Reserved)]
+    (place,) = {slot.node for slot in reserved.slots}
+    has(world, 1 - place)
+    for each in borrowed:
+        world.ends(each)
+    world.cycle()
+    assert where(world, job) == [place]
+
+
 # ── what is known ───────────────────────────────────────────────────────────────────────
 
 

@@ -91,8 +91,10 @@ class Bringing:
             at += len(data)
         if is_wanted():
             whole = fm.UnpackKept(name, packed.digest, await kept.needed(), kept.limit)
-            await link.call(whole, longer_s=UNPACK_S)
-            self._changed(link.hello.node)
+            try:
+                await link.call(whole, longer_s=UNPACK_S)
+            finally:
+                self._changed(link.hello.node)  # It may have removed others, whatever came.
         else:
             await link.call(fm.PutKept(name, 0, b""))  # What came takes no room.
 

@@ -52,8 +52,8 @@ class NodeHoldings:
         """Nodes that may have something else than they said last."""
         self._kept: dict[str, Kept] = {}
         """What nodes said last, by their names."""
-        self._having: dict[Content, Mapping[str, int]] = {}
-        """The nodes that have what was asked for, until one says something new."""
+        self._having: dict[str, Mapping[str, int]] = {}
+        """The nodes that have what was asked for, until one says something else of it."""
 
     def match(self, nodes: Collection[str]) -> None:
         """Remember what new nodes said, and forget those that are there no longer."""
@@ -94,7 +94,8 @@ class NodeHoldings:
         kept |= (images or {}) | (files or {})
         if kept != before:
             self._kept[node] = kept
-            self._having.clear()
+            for name, _ in before.items() ^ kept.items():
+                self._having.pop(name, None)
             data = msgspec.json.encode(kept)
             with contextlib.suppress(OSError):  # It is known until the service ends.
                 await asyncio.to_thread(write_whole, self._folder / node / FILE, data)
@@ -120,13 +121,13 @@ class NodeHoldings:
         """Name the nodes that have some contents, each with how large it says these are."""
         if len(self._having) > MOST_ROWS:
             self._having.clear()
-        for content in contents:
-            if content not in self._having:
-                self._having[content] = self._with(_name_of(content))
-        return {content: self._having[content] for content in contents}
+        return {content: self._with(_name_of(content)) for content in contents}
 
     def _with(self, name: str) -> Mapping[str, int]:
-        return {node: kept[name] for node, kept in self._kept.items() if name in kept}
+        if name not in self._having:
+            there = {node: kept[name] for node, kept in self._kept.items() if name in kept}
+            self._having[name] = there
+        return self._having[name]
 
 
 def _name_of(content: Content) -> str:
