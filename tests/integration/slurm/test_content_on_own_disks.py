@@ -97,7 +97,7 @@ def test_a_job_goes_to_the_node_that_has_its_data(cluster: Choosing) -> None:
         assert "already" not in for_others
     told = cluster.allot("events").stdout
     assert "data ann/words@1 is on 1 node(s)" in told
-    # A service that begins anew knows it, whether or not the node has dialled in again.
+    # A service that begins anew knows it.
     cluster.kill()
     from_log, engine = State(POLICIES), Engine(State(POLICIES))
     store = SqliteStore.open(cluster.state)
@@ -107,10 +107,12 @@ def test_a_job_goes_to_the_node_that_has_its_data(cluster: Choosing) -> None:
     store.close()
     assert engine.state.image() == from_log.image()
     cluster.up()
+    cluster.until_held()
     again = cluster.ran("ann", data=USE)
     assert (cluster.node_of(again), cluster.with_(again)) == ("n2", (0, 1))
     cluster.allot("down")  # All nodes are given back.
     cluster.up()
+    cluster.until_held()
     again = cluster.ran("ann", data=USE)
     assert (cluster.node_of(again), cluster.with_(again)) == ("n2", (0, 1))
     # What the node removed it has no longer.
