@@ -3,13 +3,18 @@
 import asyncio
 from urllib.parse import quote
 
+from allotment.api.body import Gone
+from allotment.model.errors import BackendError
 from allotment.service.workspace import OpenFile
 
 CHUNK = 256 * 1024
 
 
 class Contents:
-    """The content of a file as it was when opened, in pieces. `aclose` closes the file."""
+    """The content of a file as it was when opened, in pieces. `aclose` closes the file.
+
+    Raises Gone where there is less of it: then the connection is cut, and no end looks right.
+    """
 
     def __init__(self, file: OpenFile) -> None:
         self._file = file
@@ -21,9 +26,12 @@ class Contents:
             raise StopAsyncIteration
         work = self._file.read(min(CHUNK, self._left))
         self._reading = asyncio.ensure_future(work)
-        data = await asyncio.shield(self._reading)
+        try:
+            data = await asyncio.shield(self._reading)
+        except BackendError as error:
+            raise Gone from error
         if not data:
-            raise StopAsyncIteration
+            raise Gone  # It is shorter than was said. Who asks for the rest is told why.
         self._left -= len(data)
         return data
 

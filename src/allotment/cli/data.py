@@ -167,7 +167,10 @@ def get(
     state: State = "",
     as_json: AsJson = False,
 ) -> None:
-    """Write the files of a version, the newest unless one is named, into a folder."""
+    """Write the files of a version, the newest unless one is named, into a folder.
+
+    What is there already is not fetched again: repeat it if it was interrupted.
+    """
     with Client(state=state) as client, steps(as_json=as_json) as tell:
         page = client.get_data(name, folder, tell)
     if as_json:

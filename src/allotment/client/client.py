@@ -619,8 +619,11 @@ class Client:
     def get_data(
         self, name: str, folder: str | Path, tell: "Tell" = lambda _: None
     ) -> DataFiles:
-        """Write a version (`imagenet@3`, else the newest) below a folder."""
-        from allotment.client.data import get  # noqa: PLC0415 - only for data
+        """Write a version (`imagenet@3`, else the newest) below a folder.
+
+        What is there of it already is not fetched again.
+        """
+        from allotment.client.data_get import get  # noqa: PLC0415 - only for data
 
         return get(self._transport, name, Path(folder), tell)
 

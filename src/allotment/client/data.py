@@ -1,4 +1,4 @@
-"""Puts a folder into a dataset as its next version, and gets a version into a folder.
+"""Puts a folder into a dataset as its next version.
 
 Files that the service has of the dataset are not sent, as far as this client remembers them.
 Others are read once: the service finds out what they are called by what is in them.
@@ -32,7 +32,6 @@ from allotment.client.content import (
     why,
 )
 from allotment.client.errors import Refused
-from allotment.client.files import make_link, save
 from allotment.client.request import JSON, data_path, decode
 from allotment.client.step import Step, Tell
 from allotment.client.transport import Transport
@@ -45,7 +44,6 @@ from allotment.service.content.manifest import (
     written,
 )
 from allotment.service.data.view import (
-    DataFiles,
     DataHanded,
     DataRoom,
     DataTaken,
@@ -53,7 +51,6 @@ from allotment.service.data.view import (
     DataWanted,
     HandedFile,
 )
-from allotment.service.views import OutputFile
 
 TRIES: Final = 4
 LANES: Final = 2
@@ -369,26 +366,3 @@ def _refused(folder: Path, because: str) -> Refused:
         f"{folder} cannot be put into a dataset: {because}.",
         "Take it out of the folder, or put a folder that has only what belongs to the data.",
     )
-
-
-# ── getting ─────────────────────────────────────────────────────────────────────────────
-
-
-def get(transport: Transport, name: str, folder: Path, tell: Tell) -> DataFiles:
-    """Write the files of a version below a folder; each whole, or not there."""
-    page = decode(transport.fetch("GET", data_path(name, "/files"), again=True), DataFiles)
-    exact = f"{page.tenant}/{page.name}@{page.version.number}"
-    done = told = 0
-    for file in page.files:
-        if file.kind == "l":
-            make_link(folder, file.path, file.of)
-            continue
-        reply = transport.open(data_path(exact, f"/files/{file.of}"))
-        path = save(reply, OutputFile(0, file.path, file.size, 0), folder)
-        if file.kind == "x":
-            path.chmod(path.stat().st_mode | 0o111)
-        done += file.size
-        if done - told >= 256 << 20:
-            told = done
-            tell(Step("getting data", done, page.version.bytes))
-    return page

@@ -25,22 +25,22 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 def save(reply: Reply, file: OutputFile, folder: Path) -> Path:
     """Write an answer's body to the file's place below `folder`, and close the answer."""
     with contextlib.closing(reply):
-        names = _names_of(file.path)
+        names = names_of(file.path)
         folder.mkdir(parents=True, exist_ok=True)
-        with _opened(folder, names[:-1], file.path) as below:
+        with opened(folder, names[:-1], file.path) as below:
             _write(reply, file, below, names[-1])
     return folder.joinpath(*names)
 
 
 def make_link(folder: Path, path: str, target: str) -> None:
     """Make a link that stays below `folder`; what is there of that name goes."""
-    names = _names_of(path)
+    names = names_of(path)
     try:
         check_link(path, target)
     except BadManifest as error:
         raise Unreadable(f"The service named a link that leads elsewhere: {error}.") from error
     folder.mkdir(parents=True, exist_ok=True)
-    with _opened(folder, names[:-1], path) as below:
+    with opened(folder, names[:-1], path) as below:
         part = f".fetch-{os.urandom(8).hex()}"
         os.symlink(target, part, dir_fd=below)
         os.replace(part, names[-1], src_dir_fd=below, dst_dir_fd=below)
@@ -52,16 +52,21 @@ def _write(reply: Reply, file: OutputFile, folder: int, name: str) -> None:
     try:
         with os.fdopen(handle, "wb") as out:
             _copy(reply, out, file)
-        try:
-            os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except IsADirectoryError:
-            raise Unreadable(
-                f"{file.path!r} cannot be written: there is a folder of that name.",
-                "Remove it, or fetch into another folder.",
-            ) from None
+        put_in_place(folder, part, name, file.path)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part, dir_fd=folder)
+
+
+def put_in_place(folder: int, part: str, name: str, path: str) -> None:
+    """Give a file its name in its folder; what is there of that name goes."""
+    try:
+        os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except IsADirectoryError:
+        raise Unreadable(
+            f"{path!r} cannot be written: there is a folder of that name.",
+            "Remove it, or fetch into another folder.",
+        ) from None
 
 
 def _copy(reply: Reply, out: BinaryIO, file: OutputFile) -> None:
@@ -74,7 +79,7 @@ def _copy(reply: Reply, out: BinaryIO, file: OutputFile) -> None:
         )
 
 
-def _names_of(path: str) -> list[str]:
+def names_of(path: str) -> list[str]:
     """Take a path apart, refusing what would end elsewhere: it came over the network."""
     names = path.split("/")
     if any(name in ("", ".", "..") or "\0" in name for name in names):
@@ -83,7 +88,7 @@ def _names_of(path: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, names: list[str], path: str) -> Generator[int]:
+def opened(folder: Path, names: list[str], path: str) -> Generator[int]:
     """Open a folder below another, made where it is missing."""
     at = os.open(folder, _FOLDER)
     try:

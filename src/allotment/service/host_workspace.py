@@ -115,10 +115,14 @@ class HostWorkspace:
 class HostFile:
     """A file of this host, open for reading."""
 
-    def __init__(self, found: Found) -> None:
+    def __init__(self, found: Found, start: int = 0) -> None:
+        """Make it; it is read from `start` on, which is before its end."""
         self.name = found.name
-        self.size = found.size
+        self.start = start
+        self.size = found.size - start
         self._fd = found.fd
+        if start:
+            os.lseek(found.fd, start, os.SEEK_SET)
 
     async def read(self, most: int) -> bytes:
         return await asyncio.to_thread(os.read, self._fd, most)

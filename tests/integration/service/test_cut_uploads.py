@@ -111,3 +111,20 @@ def test_a_put_that_is_interrupted_reads_no_more(
     until(lambda: not any(lane.is_alive() for lane in lanes), "the other lane to end")
     kept = list((live.folder / "data").rglob("files/*/*"))
     assert len(kept) < len(SIZES), "what was not begun is not read"
+
+
+def test_the_rest_of_a_file_can_be_asked_for(live: Live, tmp_path: Path) -> None:
+    (tmp_path / "words").write_bytes(b"abcdef")
+    with Client(state=str(live.folder)) as client:
+        client.create_dataset("words", tenant="vision")
+        client.put_data("words", tmp_path / "words")
+        [file] = client.data_files("words").files
+    path = f"/v1/data/vision/words@1/files/{file.of}"
+
+    def asked(wanted: str) -> tuple[int, bytes, str]:
+        answer = live.ask("GET", path, headers={"Range": wanted})
+        return answer.status, answer.body, answer.headers.get("content-range", "")
+
+    assert asked("bytes=2-") == (206, b"cdef", "bytes 2-5/6")
+    for other in ("bytes=0-", "bytes=6-", "bytes=1-2", "bytes=-1", "lines=1-"):
+        assert asked(other) == (200, b"abcdef", "")

@@ -74,7 +74,6 @@ def test_each_job_sees_what_it_was_submitted_with(service: WithUsers, moto: Moto
     shown = as_user(service, "ann", "show", "words")
     assert f"s3://{BUCKET}/words at {moto.endpoint}, profile default" in shown
     assert "no version" not in shown
-    assert "hands out none" in refused(service, "ann", "get", "words", "here")
 
 
 def test_who_has_a_grant_reads_by_the_owners_key(service: WithUsers, rclone: Rclone) -> None:

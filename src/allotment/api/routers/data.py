@@ -1,6 +1,7 @@
 """Datasets: data with names, owners, versions and grants."""
 
 import asyncio
+import re
 from typing import Annotated
 
 from fastapi import Path
@@ -34,6 +35,14 @@ router = a_router("data")
 BYTES = "application/octet-stream"
 MOST_LIST = 64 << 20
 """Bytes of a list of files."""
+BINARY = {"type": "string", "format": "binary"}
+_FROM = re.compile(r"bytes=(\d{1,18})-")
+RANGE = {
+    "name": "Range",
+    "in": "header",
+    "description": "`bytes=N-` for all from byte N on.",
+    "schema": {"type": "string"},
+}
 Tenant = Annotated[str, Path(description="The tenant, or `-` for whichever has it.")]
 Name = Annotated[str, Path(description="The name, with `@3` for one version.")]
 
@@ -137,7 +146,9 @@ async def data_files(
 
 @router.get(
     "/v1/data/{tenant}/{name}/files/{digest}",
-    responses=returns_as(BYTES, {"type": "string", "format": "binary"}, what="The file."),
+    responses=returns_as(BYTES, BINARY, what="The file.")
+    | returns_as(BYTES, BINARY, 206, "The file from that byte on."),
+    openapi_extra={"parameters": [RANGE]},
     name="data_file",
 )
 async def data_file(
@@ -148,10 +159,21 @@ async def data_file(
     service: TheService,
     caller: Caller,
 ) -> Response:
-    """Return one file of a version."""
-    file = await service.datasets.open_file(named_in(tenant, name), digest, caller)
-    stopping = request.app.state.stopping
-    return Stream(Contents(file), stopping, media_type=BYTES, headers=headers_of(file))
+    """Return one file of a version, from a byte of it on where one is named.
+
+    What an object store has comes from there. If it is cut, the rest may be asked for, and then
+    says why.
+    """
+    found = _FROM.fullmatch(request.headers.get("range", ""))
+    start = int(found[1]) if found is not None else 0
+    file = await service.datasets.open_file(named_in(tenant, name), digest, caller, start)
+    headers, stopping = headers_of(file), request.app.state.stopping
+    answer = Stream(Contents(file), stopping, media_type=BYTES, headers=headers)
+    if file.start:
+        size = file.start + file.size
+        answer.status_code = 206
+        answer.headers["Content-Range"] = f"bytes {file.start}-{size - 1}/{size}"
+    return answer
 
 
 @router.post(

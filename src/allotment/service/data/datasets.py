@@ -3,7 +3,7 @@
 import asyncio
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -36,7 +36,6 @@ from allotment.service.content.manifest import (
     BadManifest,
     Manifest,
     digest_of,
-    is_digest,
     largest,
     needs,
     read,
@@ -51,6 +50,12 @@ from allotment.service.data.objects.checkpoints import StoreCheckpoints
 from allotment.service.data.objects.objects import Objects
 from allotment.service.data.objects.place import place_of
 from allotment.service.data.objects.putting import StorePuts
+from allotment.service.data.objects.reading import (
+    StoredFile,
+    StoreFile,
+    StoreReads,
+    stored_files,
+)
 from allotment.service.data.store import PRESSED_S, UNKNOWN_S, UNUSED_S, DataStore
 from allotment.service.data.view import (
     DataFiles,
@@ -95,8 +100,8 @@ class Datasets:
         """Of each tenant."""
         self._turns: dict[str, asyncio.Lock] = {}
         """Of each dataset: nothing is removed while a version is closed."""
-        self._listed: dict[tuple[str, str], frozenset[str]] = {}
-        """The digests of files of versions that are handed out."""
+        self._listed: dict[tuple[str, str, int], Mapping[str, StoredFile | None]] = {}
+        """The files of versions that are handed out, by digest; where a store has them."""
         self._threads = Threads("data", each=3, total=8)
         self._taking = Threads("taking", each=2, total=4)
         """Which read files that clients hold open, for as long as that takes."""
@@ -104,6 +109,7 @@ class Datasets:
         self.objects = Objects(state, self.store, wish, self._room, self.links.clear)
         self.in_stores = StoreCheckpoints(state, self.objects)
         self._puts = StorePuts(state, self.objects, self.store.seen)
+        self._reads = StoreReads(self.objects)
 
     async def start(self) -> None:
         """Make the store ready; what a service that was killed left of it goes."""
@@ -580,29 +586,40 @@ class Datasets:
     # ── getting ─────────────────────────────────────────────────────────────────────
 
     async def files(self, text: str, actor: Actor) -> DataFiles:
-        """Return the files of a version, the newest if none is named. Raises Rejected."""
+        """Return the files of a version, the newest if none is named. Raises Rejected.
+
+        The newest of an object store is what it has now, as for jobs.
+        """
         dataset, version = self._to_get(text, actor)
-        keeper = self.objects.cache if dataset.kind is DataKind.OBJECTS else self.store
+        is_far = dataset.kind is DataKind.OBJECTS
+        if is_far and not self.names.reference(text).version:
+            version = await self.objects.newest(dataset, actor)
+        keeper = self.objects.cache if is_far else self.store
         work = partial(keeper.manifest, dataset.id, version.digest)
-        manifest = await self._got(dataset, version, actor, work)
-        return DataFiles(dataset.tenant, dataset.name, version_view(version), manifest.files)
+        files = (await self._got(dataset, version, actor, work)).files
+        view, is_sha256 = version_view(version), not is_far or version.put
+        return DataFiles(dataset.tenant, dataset.name, view, files, is_sha256)
 
-    async def open_file(self, text: str, digest: str, actor: Actor) -> HostFile:
-        """Open a file of a version by its digest. Raises Rejected."""
+    async def open_file(
+        self, text: str, digest: str, actor: Actor, start: int = 0
+    ) -> HostFile | StoreFile:
+        """Open a file of a version by its digest, from a byte of it on. Raises Rejected.
+
+        Where it has no such byte it is open from its beginning.
+        """
         dataset, version = self._to_get(text, actor)
-        if dataset.kind is DataKind.OBJECTS:
-            raise Rejected(
-                Code.NOT_SUPPORTED,
-                f"The files of {dataset.full} are in an object store: the service fetches them "
-                "for jobs, and hands out none.",
-                f"Jobs see them: `data: {{{dataset.name}: /data/{dataset.name}}}`.",
-            )
 
-        def look() -> Found | None:
-            if not is_digest(digest) or digest not in self._digests(dataset, version):
+        def look() -> Found | StoredFile | None:
+            files = self._files(dataset, version)
+            if digest not in files:
                 return None
             path = self.store.shelf(dataset.id).file(digest)
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except FileNotFoundError:
+                if (stored := files[digest]) is None:
+                    raise
+                return stored
             return Found(fd, os.fstat(fd).st_size, digest)
 
         found = await self._got(dataset, version, actor, look)
@@ -611,7 +628,18 @@ class Datasets:
             raise Rejected(
                 Code.NOT_FOUND, f"{exact} has no such file.", f"See `allot data ls {exact}`."
             )
-        return HostFile(found)
+        start = start if start < found.size else 0
+        if isinstance(found, Found):
+            return HostFile(found, start)
+
+        def may_read() -> bool:
+            now = self._state.datasets.get((dataset.tenant, dataset.name))
+            return now is not None and now.id == dataset.id and self.names.may_read(now, actor)
+
+        try:
+            return await self._reads.open(dataset, version, found, start, actor, may_read)
+        except Stopped:
+            raise no_such_data(dataset.full) from None
 
     async def _got(
         self, dataset: Dataset, version: DataVersion, actor: Actor, work: Callable[[], T]
@@ -631,12 +659,19 @@ class Datasets:
                 again,
             ) from None
 
-    def _digests(self, dataset: Dataset, version: DataVersion) -> frozenset[str]:
-        """Return what files of a version have in them."""
-        key = dataset.id, version.digest
+    def _files(self, dataset: Dataset, version: DataVersion) -> Mapping[str, StoredFile | None]:
+        """Return the files of a version by digest, with where a store has them."""
+        id_, digest, place = dataset.id, version.digest, dataset.objects
+        lists = self.store.shelf(id_) if place is None else self.store.seen(id_)
+        # One that was put again may have other ETags.
+        key = id_, digest, lists.list_file(digest).stat().st_mtime_ns
         found = self._listed.get(key)
         if found is None:
-            found = frozenset(needs(self.store.manifest(*key).files))
+            found = (
+                stored_files(self.objects.cache.listing(id_, digest), place)
+                if place is not None
+                else dict.fromkeys(needs(self.store.manifest(id_, digest).files))
+            )
             if len(self._listed) >= MOST_LISTED:
                 self._listed.clear()
             self._listed[key] = found

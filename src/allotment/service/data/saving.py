@@ -252,7 +252,7 @@ class Saving:
             now = self._state.datasets.get((dataset.tenant, dataset.name))
             return now is not None and now.id == dataset.id and names.may_write(now, job.owner)
 
-        bucket = await objects.writer(dataset, goes_on)
+        bucket = await objects.bucket_of(dataset, goes_on)
         begun = partial(objects.begun, dataset, is_upload=True)
         prefix = bucket.place.prefix
         below = f"{prefix}/{folder}" if prefix else folder

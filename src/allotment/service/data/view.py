@@ -123,6 +123,8 @@ class DataFiles(msgspec.Struct, frozen=True):
     version: DataVersionView
     files: tuple[FileEntry, ...]
     """Path, kind, size, digest."""
+    sha256: bool = True
+    """Whether the digests are SHA-256 of the files; else names of objects in some state."""
 
 
 class DataRemoval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,5 +7,7 @@ listing.py   what a store says it has, as files; pure
 bucket.py    asking a store
 cache.py     what was fetched, and what goes when there is no room
 objects.py   versions of what is in a store, and files for jobs that start
+reading.py   files for users, straight from a store
+putting.py   versions that users put into a store
 trouble.py   what can go wrong, and whose matter it is
 """

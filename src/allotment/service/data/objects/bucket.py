@@ -162,19 +162,20 @@ class Bucket:
 
     # ── fetching ────────────────────────────────────────────────────────────────────
 
-    def fetch(self, key: str, size: int, etag: str, take: Callable[[bytes], None]) -> None:
-        """Read an object in this very state, piece by piece. Raises StoreTrouble, Stopped.
+    def read(self, key: str, size: int, etag: str, start: int = 0) -> Iterator[bytes]:
+        """Yield an object in this very state, from a byte before its end on, piece by piece.
 
-        What was cut off goes on where it was: `take` gets each byte once.
+        What was cut off goes on where it was: each byte comes once. Raises StoreTrouble and
+        Stopped.
         """
-        done = 0
+        done = start
         for _ in self._tries():
             with self._again():
                 headers = {"if-match": f'"{etag}"'}
                 if done:
                     headers["range"] = f"bytes={done}-"
                 with self._open("GET", key, {}, headers) as answer:
-                    skip = done if answer.status == 200 else 0
+                    skip = done if _is_whole(answer) else 0
                     self._check(answer, key, size - done + skip, etag)
                     while piece := answer.read1(_PIECE):
                         if not self._is_wanted():
@@ -184,7 +185,8 @@ class Bucket:
                         done += len(fresh)
                         if done > size:
                             raise self._changed(key)
-                        take(fresh)
+                        if fresh:
+                            yield fresh
                 if done < size:
                     raise EOFError("it stopped in the middle")
                 return
@@ -385,7 +387,7 @@ class Bucket:
     def _changed(self, key: str) -> StoreTrouble:
         return StoreTrouble(
             Kind.CHANGED,
-            f"s3://{self.place.bucket}/{key} is not what it was when the job was submitted.",
+            f"s3://{self.place.bucket}/{key} is not what it was when this version was made.",
         )
 
     def odd(self, why: str) -> StoreTrouble:
@@ -393,3 +395,8 @@ class Bucket:
         return StoreTrouble(
             Kind.BROKEN, f"{self.host} does not answer as an object store does: {why}."
         )
+
+
+def _is_whole(answer: HTTPResponse) -> bool:
+    """Whether an object comes from its beginning on. Some stores say 200 to a part, too."""
+    return answer.status == 200 and "Content-Range" not in answer.headers

@@ -264,24 +264,17 @@ class _Worker:
         with os.fdopen(fd, "wb", buffering=0) as file:
             done = flushed = 0
             digest = hashlib.sha256()
-
-            def take(piece: bytes) -> None:
-                nonlocal done, flushed
+            key = self._listing.key_of(each.path, self._bucket.place)
+            for piece in self._bucket.read(key, each.size, each.etag):
                 if each.of:
                     digest.update(piece)
-                try:
-                    view = memoryview(piece)
-                    while view:
-                        view = view[file.write(view) :]
-                    done += len(piece)
-                    if done - flushed >= _FLUSH_EVERY:
-                        begin_flush(file.fileno(), flushed, done - flushed)
-                        flushed = done
-                except OSError as error:  # else it would be the connection's
-                    raise disk_trouble(error) from error
-
-            key = self._listing.key_of(each.path, self._bucket.place)
-            self._bucket.fetch(key, each.size, each.etag, take)
+                view = memoryview(piece)
+                while view:
+                    view = view[file.write(view) :]
+                done += len(piece)
+                if done - flushed >= _FLUSH_EVERY:
+                    begin_flush(file.fileno(), flushed, done - flushed)
+                    flushed = done
             if each.of and digest.hexdigest() != each.of:
                 raise StoreTrouble(
                     Kind.CHANGED,

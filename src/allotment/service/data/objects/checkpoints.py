@@ -51,7 +51,7 @@ class StoreCheckpoints:
         Else that would be told when the first checkpoint is there, or never.
         """
         try:
-            bucket = await self._objects.writer(dataset, for_seconds(2 * LISTING_S))
+            bucket = await self._objects.bucket_of(dataset, for_seconds(2 * LISTING_S))
             key = _below(dataset, f"{_PROBE}{os.urandom(8).hex()}")
             begun = partial(self._objects.begun, dataset, key, is_upload=False)
             work = partial(_tried, bucket, key, begun)
@@ -101,7 +101,7 @@ class StoreCheckpoints:
         digests = {each.digest for each in gone}
         needed = used | {each.digest for each in dataset.checkpoints_of(job)} - digests
         try:
-            bucket = await self._objects.writer(dataset, for_seconds(DELETING_S))
+            bucket = await self._objects.bucket_of(dataset, for_seconds(DELETING_S))
             start = _below(dataset, name_of(job, dataset.id))
             folders = partial(self._named, dataset, digests, needed, failed)
             work = partial(clear, bucket, start, folders)

@@ -216,8 +216,8 @@ class Objects:
 
     # ── putting ─────────────────────────────────────────────────────────────────────
 
-    async def writer(self, dataset: Dataset, is_wanted: Callable[[], bool]) -> Bucket:
-        """Return what puts objects of a dataset, with its owner's key.
+    async def bucket_of(self, dataset: Dataset, is_wanted: Callable[[], bool]) -> Bucket:
+        """Return a way to the store of a dataset, with its owner's key.
 
         Raises BackendError and StoreTrouble.
         """

@@ -103,7 +103,7 @@ class StorePuts:
         try:
             # What else is there is a version of its own, older than this one.
             await self._objects.present(dataset, actor)
-            bucket = await self._objects.writer(dataset, is_wanted)
+            bucket = await self._objects.bucket_of(dataset, is_wanted)
             work = partial(self._put, dataset, data, manifest, bucket)
             put = await self._threads.run(actor.user, work, PUTTING_S)
         except StoreTrouble as trouble:

@@ -64,10 +64,8 @@ def put(bucket: Bucket, folder: Path, key: str, file: Measured, reads: Reads) ->
 
 
 def fetched(bucket: Bucket, key: str) -> bytes:
-    pieces: list[bytes] = []
     [found] = [each for each in bucket.objects(10, 1 << 40) if each.path == key]
-    bucket.fetch(key, found.size, found.etag, pieces.append)
-    return b"".join(pieces)
+    return b"".join(bucket.read(key, found.size, found.etag))
 
 
 def test_a_file_in_parts_is_the_same_file(bucket: Bucket, tmp_path: Path) -> None:
