@@ -247,6 +247,9 @@ def show(name: Name, state: State = "", as_json: AsJson = False) -> None:
         is_fetched = found.kind is DataKind.OBJECTS
         what = "of it, fetched for jobs" if is_fetched else "for all versions together"
         say(f"  on disk     {show_bytes(found.disk)} {what}")
+    for each in found.putting:
+        part = f"{show_bytes(each.sent)} of {show_bytes(each.bytes)}"
+        say(f"  being put   {part} sent to the store, {harmless(each.user)}")
     for version in reversed(found.versions):
         say(
             f"  @{version.number:<10} {count(version.files, 'file')}, "

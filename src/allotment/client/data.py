@@ -31,7 +31,7 @@ from allotment.client.content import (
     utf8,
     why,
 )
-from allotment.client.errors import Refused
+from allotment.client.errors import ApiError, Refused
 from allotment.client.request import JSON, data_path, decode
 from allotment.client.step import Step, Tell
 from allotment.client.transport import Transport
@@ -40,6 +40,7 @@ from allotment.service.content.manifest import (
     FileEntry,
     Kind,
     check_link,
+    digest_of,
     largest,
     written,
 )
@@ -48,6 +49,7 @@ from allotment.service.data.view import (
     DataRoom,
     DataTaken,
     DataVersionView,
+    DataView,
     DataWanted,
     HandedFile,
 )
@@ -59,6 +61,7 @@ MOST_HANDED: Final = 128
 """Files of one request that we hold open."""
 HANDED_S: Final = 1800.0
 """How long the service may read the files of one request."""
+LOOK_S: Final = 1.0
 PUTTING_S: Final = 4.1 * 3600
 """How long it may take to bring a version to where its files are kept, such as a store."""
 
@@ -167,8 +170,28 @@ class _Putting:
 
     def _wanted(self, data: bytes) -> DataWanted:
         path, kind = data_path(self._name, ":put"), {"Content-Type": JSON}
-        with contextlib.closing(self._transport.patient(PUTTING_S)) as transport:
-            return decode(transport.fetch("POST", path, data, kind, again=True), DataWanted)
+        over = threading.Event()
+        watching = threading.Thread(
+            target=self._watch, args=(digest_of(data), over), daemon=True
+        )
+        watching.start()
+        try:
+            with contextlib.closing(self._transport.patient(PUTTING_S)) as transport:
+                return decode(transport.fetch("POST", path, data, kind, again=True), DataWanted)
+        finally:
+            over.set()
+
+    def _watch(self, digest: str, over: threading.Event) -> None:
+        """Tell how far the service is with what it sends to an object store."""
+        while not over.wait(LOOK_S):
+            try:
+                path = data_path(self._name)
+                view = decode(self._transport.fetch("GET", path, again=True), DataView)
+            except ApiError:
+                return  # Whoever waits for the version is told what is wrong.
+            for put in view.putting:
+                if put.digest == digest and not over.is_set():
+                    self._tell(Step("sending to the object store", put.sent, put.bytes))
 
     def _send(self, files: Sequence[Sent], found: dict[str, Known]) -> None:
         """Bring files to the service. Of those that came, `found` has all that stayed the same

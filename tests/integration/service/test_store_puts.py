@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from allotment.client import Client
+from allotment.client.step import Step
 from allotment.model.datasets import ObjectPlace
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.parts import PART
@@ -21,6 +23,7 @@ pytestmark = [
     pytest.mark.needs_root,
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
+MIB = 1 << 20
 SETTLED_S = 2.2
 """So long after a change the client remembers a file."""
 
@@ -149,6 +152,42 @@ def test_a_put_that_a_kill_cuts_goes_on(service: WithUsers, rclone: Rclone) -> N
         assert list(staged) == [], "nothing of it stays with the service"
     finally:
         gate.close()
+
+
+def test_how_far_a_put_is_with_the_store_is_shown(
+    service: WithUsers, rclone: Rclone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    gate = Meddler(rclone, held=b"/0 HTTP/1.1")
+    top = a_folder(service, "ann", "shown", {"0": bytes(32 * MIB), "1": bytes(MIB)})
+    steps: list[Step] = []
+    with Client(state=str(service.state)) as client:
+        putting = threading.Thread(
+            target=lambda: client.put_data("ann/shown", top, steps.append)
+        )
+        try:
+            create(service, gate.endpoint, "shown")
+            as_user(service, "ann", "grant", "shown", "user:ben")
+            putting.start()
+            told = re.compile(r"being put   (?!0 B)\S+ MiB of 33 MiB sent to the store, root")
+            until(
+                lambda: bool(told.search(as_user(service, "ann", "show", "shown"))),
+                "some of it to be sent",
+            )
+            assert "sent to" not in as_user(service, "ben", "show", "ann/shown")
+
+            def is_far(step: Step) -> bool:
+                told = step.what == "sending to the object store" and step.total == 33 * MIB
+                return told and MIB <= step.done < step.total
+
+            until(lambda: any(map(is_far, steps)), "the client to tell it")
+        finally:
+            gate.open()
+            putting.join()
+            gate.close()
+    shown = as_user(service, "ann", "show", "shown")
+    assert "@1" in shown
+    assert "sent to" not in shown
 
 
 def test_other_bytes_than_were_put_are_not_used(service: WithUsers, rclone: Rclone) -> None:

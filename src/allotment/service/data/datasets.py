@@ -133,6 +133,7 @@ class Datasets:
 
     def _view(self, dataset: Dataset, actor: Actor, disk: int = 0) -> DataView:
         is_own = owns(dataset, actor) or is_admin(actor)
+        may_write = self.names.may_write(dataset, actor)
         return DataView(
             tenant=dataset.tenant,
             name=dataset.name,
@@ -140,11 +141,12 @@ class Datasets:
             user=dataset.user,
             created_at=dataset.created_at,
             versions=tuple(map(version_view, dataset.versions)),
-            write=self.names.may_write(dataset, actor),
+            write=may_write,
             grants=dataset.grants if is_own else (),
             folder=dataset.folder if is_admin(actor) else "",
             objects=dataset.objects if is_own else None,
             disk=disk,
+            putting=self._puts.under_way(dataset.id) if may_write else (),
         )
 
     async def create(self, note: DataNote, tenant: str, actor: Actor) -> DataView:

@@ -53,6 +53,15 @@ class DataVersionView(msgspec.Struct, frozen=True):
     """Which it is, where a job's checkpoint became this version."""
 
 
+class DataPut(msgspec.Struct, frozen=True):
+    """A version on its way into an object store, with the digest of the list of its files."""
+
+    digest: str
+    user: str
+    bytes: int
+    sent: int
+
+
 class DataView(msgspec.Struct, frozen=True):
     """A dataset. What of it only its owner and writers need to know is empty for others."""
 
@@ -73,6 +82,8 @@ class DataView(msgspec.Struct, frozen=True):
     """Where in an object store it is. For its owner."""
     disk: int = 0
     """Bytes of the disk: all versions together, of objects what was fetched. For its owner."""
+    putting: tuple[DataPut, ...] = ()
+    """What goes to its store now. For those who may add to it."""
 
 
 class DataRoom(msgspec.Struct, frozen=True):

@@ -28,15 +28,17 @@ MOST_SENT: Final = 5 << 40
 _LONGEST_ID: Final = 1024
 Reads = Callable[[int, int], Iterator[bytes]]
 """Returns the bytes of a file from one place on, so many of them."""
+Counts = Callable[[int, int], None]
+"""Told from where on how much was sent; it may begin anew."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A part of a file, with its SHA-256."""
+    """A part of a file, with its SHA-256, or '' where it is to be read for that."""
 
     number: int
     offset: int
     size: int
-    digest: str
+    digest: str = ""
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -47,37 +49,50 @@ class Measured(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
 
 
+def known(size: int, digest: str, part: int = PART) -> Measured:
+    """Return what is to be sent of a file whose SHA-256 is known; its parts are read later."""
+    part = max(part, -(-size // MOST_PARTS))
+    parts = [
+        Part(number, offset, min(part, size - offset))
+        for number, offset in enumerate(range(0, size, part), 1)
+    ]
+    return Measured(size, digest, tuple(parts))
+
+
 def measured(size: int, read: Reads, part: int = PART) -> Measured:
     """Read a file once, for what is to be known before it is sent. Raises as `read`."""
-    part = max(part, -(-size // MOST_PARTS))
     whole, parts = hashlib.sha256(), list[Part]()
-    for number, offset in enumerate(range(0, size, part), 1):
-        of_it, length = hashlib.sha256(), min(part, size - offset)
-        for piece in read(offset, length):
+    for each in known(size, "", part).parts:
+        of_it = hashlib.sha256()
+        for piece in read(each.offset, each.size):
             whole.update(piece)
             of_it.update(piece)
-        parts.append(Part(number, offset, length, of_it.hexdigest()))
+        parts.append(msgspec.structs.replace(each, digest=of_it.hexdigest()))
     return Measured(size, whole.hexdigest(), tuple(parts))
 
 
 def send(
-    bucket: Bucket, key: str, file: Measured, reads: Reads, begun: Callable[[str], Unfinished]
+    bucket: Bucket,
+    key: str,
+    file: Measured,
+    reads: Reads,
+    begun: Callable[[str], Unfinished],
+    counts: Counts = lambda _offset, _size: None,
 ) -> None:
     """Put a file, in one request or in parts. `begun` notes an upload before it begins.
 
     Raises StoreTrouble, Stopped, and what `reads` raises: no OSError.
     """
     if len(file.parts) < 2:
-        bucket.put(
-            key, file.size, file.digest, lambda: _as_measured(reads(0, file.size), file.digest)
-        )
+        whole = Part(1, 0, file.size, file.digest)
+        bucket.put(key, file.size, file.digest, lambda: _as_measured(reads, whole, counts))
         return
     unfinished = begun(key)
     upload = ""
     try:
         upload = _begun(bucket, key)
         unfinished.named(upload)
-        marks = _Sending(bucket, key, upload, file.parts, reads).all()
+        marks = _Sending(bucket, key, upload, file.parts, reads, counts).all()
         _complete(bucket, key, upload, marks)
     except BaseException:
         # A stopped one asks nothing more, so the end of it has no one to wait for.
@@ -98,10 +113,16 @@ class _Sending:
     """The parts of an upload, over several connections."""
 
     def __init__(
-        self, bucket: Bucket, key: str, upload: str, parts: Sequence[Part], read: Reads
+        self,
+        bucket: Bucket,
+        key: str,
+        upload: str,
+        parts: Sequence[Part],
+        reads: Reads,
+        counts: Counts,
     ) -> None:
         self._bucket, self._key, self._upload = bucket, key, upload
-        self._read = read
+        self._reads, self._counts = reads, counts
         self._left = deque(parts)
         self._marks: dict[int, str] = {}
 
@@ -117,9 +138,12 @@ class _Sending:
 
     def _sent(self, bucket: Bucket, part: Part) -> str:
         query = {"partNumber": str(part.number), "uploadId": self._upload}
-        body = Body(
-            part.digest, lambda: _as_measured(self._read(part.offset, part.size), part.digest)
-        )
+        if not part.digest:
+            found = hashlib.sha256()
+            for piece in self._reads(part.offset, part.size):
+                found.update(piece)
+            part = msgspec.structs.replace(part, digest=found.hexdigest())
+        body = Body(part.digest, lambda: _as_measured(self._reads, part, self._counts))
         told = bucket.ask("PUT", self._key, query, part.size, body)
         try:
             return mark_of(told.etag)
@@ -131,21 +155,24 @@ class ChangedMeanwhile(Exception):
     """A file is not any more what it was when it was measured."""
 
 
-def _as_measured(pieces: Iterator[bytes], digest: str) -> Iterator[bytes]:
+def _as_measured(reads: Reads, part: Part, counts: Counts) -> Iterator[bytes]:
     """Yield what is read, the last piece only if all of it is what was announced.
 
     So a store never has the whole of something else, whether it looks or not.
     """
-    found, last = hashlib.sha256(), b""
-    for piece in pieces:
+    found, last, size = hashlib.sha256(), b"", 0
+    for piece in reads(part.offset, part.size):
+        counts(part.offset, size)
         if last:
             yield last
+            size += len(last)
         found.update(piece)
         last = piece
-    if found.hexdigest() != digest:
+    if found.hexdigest() != part.digest:
         raise ChangedMeanwhile
     if last:
         yield last
+    counts(part.offset, part.size)
 
 
 def _begun(bucket: Bucket, key: str) -> str:

@@ -21,7 +21,13 @@ from allotment.engine.state import State
 from allotment.model.datasets import Dataset, DataVersion
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
-from allotment.service.content.manifest import FileEntry, Manifest, digest_of, needs
+from allotment.service.content.manifest import (
+    FileEntry,
+    Manifest,
+    digest_of,
+    needs,
+    size_of,
+)
 from allotment.service.content.shelf import Shelf
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.cache import Seen
@@ -29,15 +35,13 @@ from allotment.service.data.objects.lanes import LANES, in_lanes, taken
 from allotment.service.data.objects.listing import COMPLETE, Object, ObjectList, put_folders
 from allotment.service.data.objects.objects import Objects
 from allotment.service.data.objects.parts import (
-    PART,
     ChangedMeanwhile,
-    Measured,
-    Part,
-    measured,
+    known,
     send,
 )
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.objects.unfinished import Unfinished
+from allotment.service.data.view import DataPut
 from allotment.service.threads import Threads
 
 PUTTING_S: Final = 4 * 3600.0
@@ -57,6 +61,16 @@ class StorePuts:
         self._threads = Threads("putting", each=2, total=4)
         self._turns = WeakValueDictionary[tuple[str, str], asyncio.Lock]()
         """By dataset and version: the same files twice at once are sent once."""
+        self._sent: dict[tuple[str, str], _Sent] = {}
+        """By dataset and version."""
+
+    def under_way(self, dataset: str) -> tuple[DataPut, ...]:
+        """Return the versions of a dataset that go to its store now, by the dataset's id."""
+        return tuple(
+            DataPut(digest, sent.user, sent.total, sent.bytes)
+            for (id_, digest), sent in self._sent.items()
+            if id_ == dataset
+        )
 
     async def put(
         self,
@@ -104,7 +118,8 @@ class StorePuts:
             # What else is there is a version of its own, older than this one.
             await self._objects.present(dataset, actor)
             bucket = await self._objects.bucket_of(dataset, is_wanted)
-            work = partial(self._put, dataset, data, manifest, bucket)
+            sent = self._sent[dataset.id, digest] = _Sent(actor.user, size_of(manifest.files))
+            work = partial(self._put, dataset, data, manifest, bucket, sent)
             put = await self._threads.run(actor.user, work, PUTTING_S)
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
@@ -116,6 +131,8 @@ class StorePuts:
                 f"It was not put to {dataset.objects} in {PUTTING_S / 3600:.0f} h.",
                 "Put it again: files that arrived complete are not sent twice.",
             ) from None
+        finally:
+            self._sent.pop((dataset.id, digest), None)
         if not isinstance(put, ObjectList):
             return put
         if not is_wanted():
@@ -134,7 +151,7 @@ class StorePuts:
         shelf.count_anew()
 
     def _put(
-        self, dataset: Dataset, data: bytes, manifest: Manifest, bucket: Bucket
+        self, dataset: Dataset, data: bytes, manifest: Manifest, bucket: Bucket, sent: "_Sent"
     ) -> ObjectList | list[str]:
         """Put all files of a version; return how the store has them, or what is missing."""
         with closing(bucket):
@@ -146,9 +163,10 @@ class StorePuts:
                 for file in manifest.files
                 if file.kind != "l" and there.get(file.path, ("", -1))[1] != file.size
             ]
+            sent.count("", 0, sent.total - size_of(wanted))
             work = _Putting(
                 bucket, at, self._shelf(dataset.id), self._copyable(dataset),
-                partial(self._objects.begun, dataset, is_upload=True),
+                partial(self._objects.begun, dataset, is_upload=True), sent,
             )  # fmt: skip
             if missing := work.missing(wanted):
                 return missing
@@ -180,6 +198,23 @@ class StorePuts:
         }
 
 
+class _Sent:
+    """How much of a version its store has. Lanes count, each of parts of its own."""
+
+    def __init__(self, user: str, total: int) -> None:
+        self.user = user
+        self.total = total
+        self._counted: dict[tuple[str, int], int] = {}
+
+    def count(self, path: str, offset: int, size: int) -> None:
+        """Note how much is there of what begins at a place of a file. It may begin anew."""
+        self._counted[path, offset] = size
+
+    @property
+    def bytes(self) -> int:
+        return sum(tuple(self._counted.values()))
+
+
 class _Putting:
     """The files of one version on their way into a store."""
 
@@ -190,7 +225,9 @@ class _Putting:
         shelf: Shelf,
         copyable: dict[str, tuple[str, str]],
         begun: Callable[[str], Unfinished],
+        sent: _Sent,
     ) -> None:
+        self._sent = sent
         self._bucket = bucket
         self._at = at
         self._shelf = shelf
@@ -224,11 +261,14 @@ class _Putting:
         try:
             fd = os.open(self._shelf.file(file.of), os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            if not self._is_copied(bucket, file.of, key):
+            if self._is_copied(bucket, file.of, key):
+                self._sent.count(file.path, 0, file.size)
+            else:
                 self.gone.add(file.of)
             return
         try:
-            send(bucket, key, _measured(fd, file), partial(_reads, fd), self._begun)
+            whole, counts = known(file.size, file.of), partial(self._sent.count, file.path)
+            send(bucket, key, whole, partial(_reads, fd), self._begun, counts)
         except ChangedMeanwhile:  # A disk that fails: what it has is not what came.
             self._shelf.discard(file.of, lambda _: False)
             self.gone.add(file.of)
@@ -244,13 +284,6 @@ class _Putting:
         except StoreTrouble:  # It went, or the store copies nothing: then it comes again.
             return False
         return True
-
-
-def _measured(fd: int, file: FileEntry) -> Measured:
-    """Return what is to be known before a file is sent, of which the SHA-256 is known."""
-    if file.size <= PART:
-        return Measured(file.size, file.of, (Part(1, 0, file.size, file.of),))
-    return measured(file.size, partial(_reads, fd))
 
 
 def _reads(fd: int, offset: int, size: int) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ from allotment.service.data.objects.parts import (
     ChangedMeanwhile,
     Measured,
     Reads,
+    known,
     measured,
     send,
     uploads_of,
@@ -66,6 +67,17 @@ def put(bucket: Bucket, folder: Path, key: str, file: Measured, reads: Reads) ->
 def fetched(bucket: Bucket, key: str) -> bytes:
     [found] = [each for each in bucket.objects(10, 1 << 40) if each.path == key]
     return b"".join(bucket.read(key, found.size, found.etag))
+
+
+def test_of_a_file_that_is_known_each_part_is_read_for_itself(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    file, sent = known(len(DATA), hashlib.sha256(DATA).hexdigest(), PART), dict[int, int]()
+    assert {part.digest for part in file.parts} == {""}
+    noted = begun(tmp_path, bucket.place)
+    send(bucket, "bert/known", file, of(DATA), noted, sent.__setitem__)
+    assert fetched(bucket, "bert/known") == DATA
+    assert sent == {part.offset: part.size for part in file.parts}
 
 
 def test_a_file_in_parts_is_the_same_file(bucket: Bucket, tmp_path: Path) -> None:
