@@ -62,7 +62,7 @@ MOST_HANDED: Final = 128
 HANDED_S: Final = 1800.0
 """How long the service may read the files of one request."""
 LOOK_S: Final = 1.0
-PUTTING_S: Final = 4.1 * 3600
+PUTTING_S: Final = 4.2 * 3600
 """How long it may take to bring a version to where its files are kept, such as a store."""
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from allotment.service.data.objects import objects
+from allotment.model.errors import Rejected
+from allotment.service.data.objects import objects, putting
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.lanes import LANES
+from allotment.service.data.objects.listing import COMPLETE
 from allotment.service.data.store import PRESSED_S
 from allotment.service.data.view import DataNote, ObjectsNote
 from tests.integration.service.test_object_cache import run
@@ -82,3 +84,39 @@ def test_what_is_being_put_is_not_swept(stage: Stage, monkeypatch: pytest.Monkey
         assert (await put).missing == ()
 
     run(work)
+
+
+def test_a_put_that_takes_too_long_has_ended_when_that_is_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, now = threading.Event(), threading.Event(), [0.0]
+    monkeypatch.setattr(putting, "monotonic", lambda: now[0])
+    sent: list[str] = []
+
+    def wait(key: str) -> None:
+        sent.append(key)
+        begun.set()
+        goes_on.wait()
+
+    on_put(monkeypatch, wait)
+
+    async def work() -> None:
+        objects = stage.datasets.objects
+        put = asyncio.create_task(stage.datasets.put("words", a_list(*FILES), ALICE))
+        await asyncio.to_thread(begun.wait)
+        now[0] = putting.PUTTING_S + 1
+        staged = list(stage.datasets.store.seen(stage.words.id).files())
+        for path in staged:
+            os.utime(path, (0, 0))
+        await objects.sweep_one(stage.words, PRESSED_S)
+        assert all(path.exists() for path in staged)
+        goes_on.set()
+        with pytest.raises(Rejected, match=r"was not put to s3://.* in 4 h"):
+            await put
+        assert not any(key.endswith(COMPLETE) for key in sent)
+        assert objects.putting[stage.words.id] == 0
+        now[0] = 0.0
+        assert (await stage.datasets.put("words", a_list(*FILES), ALICE)).missing == ()
+
+    run(work)
+    assert [each.number for each in stage.words.versions] == [1]

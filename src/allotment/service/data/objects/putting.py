@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
+from time import monotonic
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -45,6 +46,8 @@ from allotment.service.data.view import DataPut
 from allotment.service.threads import Threads
 
 PUTTING_S: Final = 4 * 3600.0
+ENDING_S: Final = 600.0
+"""How long it may take to break off what is being sent, and its upload at the store."""
 _PIECE: Final = 1 << 20
 _MOST_COPIED: Final = 1 << 30
 """Bytes of one object that a store copies while one waits for its answer."""
@@ -114,25 +117,7 @@ class StorePuts:
                 f"{COMPLETE} is what the list of the files is called in an object store.",
                 "Give the file another name.",
             )
-        try:
-            # What else is there is a version of its own, older than this one.
-            await self._objects.present(dataset, actor)
-            bucket = await self._objects.bucket_of(dataset, is_wanted)
-            sent = self._sent[dataset.id, digest] = _Sent(actor.user, size_of(manifest.files))
-            work = partial(self._put, dataset, data, manifest, bucket, sent)
-            put = await self._threads.run(actor.user, work, PUTTING_S)
-        except StoreTrouble as trouble:
-            raise trouble.refusal() from trouble
-        except BackendError as error:
-            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Put it again.") from error
-        except TimeoutError:
-            raise Rejected(
-                Code.UNAVAILABLE,
-                f"It was not put to {dataset.objects} in {PUTTING_S / 3600:.0f} h.",
-                "Put it again: files that arrived complete are not sent twice.",
-            ) from None
-        finally:
-            self._sent.pop((dataset.id, digest), None)
+        put = await self._brought(dataset, digest, data, manifest, actor, is_wanted)
         if not isinstance(put, ObjectList):
             return put
         if not is_wanted():
@@ -142,6 +127,44 @@ class StorePuts:
             clear = partial(self._clear, dataset, manifest)
             await self._threads.run(actor.user, clear, PUTTING_S)
         return version
+
+    async def _brought(
+        self,
+        dataset: Dataset,
+        digest: str,
+        data: bytes,
+        manifest: Manifest,
+        actor: Actor,
+        is_wanted: Callable[[], bool],
+    ) -> ObjectList | list[str]:
+        """Have a version in its store, or return what is missing. Raises as `put`."""
+        end = monotonic() + PUTTING_S
+
+        def goes_on() -> bool:
+            return is_wanted() and monotonic() < end
+
+        try:
+            # What else is there is a version of its own, older than this one.
+            await self._objects.present(dataset, actor)
+            bucket = await self._objects.bucket_of(dataset, goes_on)
+            sent = self._sent[dataset.id, digest] = _Sent(actor.user, size_of(manifest.files))
+            work = partial(self._put, dataset, data, manifest, bucket, sent)
+            # It ends by itself: what came for it stays until then, and no other begins with it.
+            return await self._threads.run(actor.user, work, PUTTING_S + ENDING_S)
+        except StoreTrouble as trouble:
+            raise trouble.refusal() from trouble
+        except BackendError as error:
+            raise Rejected(Code.UNAVAILABLE, f"{error}.", "Put it again.") from error
+        except (TimeoutError, Stopped):
+            if not is_wanted():
+                raise Stopped from None
+            raise Rejected(
+                Code.UNAVAILABLE,
+                f"It was not put to {dataset.objects} in {PUTTING_S / 3600:.0f} h.",
+                "Put it again: files that arrived complete are not sent twice.",
+            ) from None
+        finally:
+            self._sent.pop((dataset.id, digest), None)
 
     def _clear(self, dataset: Dataset, manifest: Manifest) -> None:
         """Remove what came for a version that the store has now."""
