@@ -46,6 +46,7 @@ def page() -> str:
         codes.DISK_LIMIT,
         codes.PIDS_LIMIT,
         codes.PLATFORM_ERROR,
+        codes.FOLDER_AWAY,
         codes.LOST,
     )
     exits = {**codes.BY_CODE, **codes.PERMANENT}

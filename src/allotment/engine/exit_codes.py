@@ -52,6 +52,14 @@ PLATFORM_ERROR: Final = Diagnosis(
     AGAIN,
     "It is tried again by itself. An administrator looks at `allot doctor` on that node.",
 )
+FOLDER_AWAY: Final = Diagnosis(
+    "folder_away",
+    "A folder that an administrator registered as a dataset cannot be opened on its node.",
+    PLATFORM,
+    AGAIN,
+    "It is tried again by itself, on any node. An administrator mounts the folder there, or "
+    "drains the node until then: `allot drain NODE`.",
+)
 LOST: Final = Diagnosis(
     "lost",
     "The task was lost together with its supervisor or its machine; its end is not known.",

@@ -31,6 +31,7 @@ from allotment.model.reports import NodeReport, Seen, TaskReport
 from allotment.service.abilities import check_able
 from allotment.service.checkpoints import CheckpointWatch
 from allotment.service.committer import Committer
+from allotment.service.data.away import folder_away
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.restoring import Restoring
 from allotment.service.data.using import DataUses
@@ -240,7 +241,7 @@ class Pipeline:
         if job is None or attempt is None:
             return report
         role, _ = job.spec.role_of(report.key.index)
-        found = diagnose(
+        found = folder_away(self.state, job, report.key.index, exit_) or diagnose(
             exit_,
             tail.decode(errors="replace"),
             memory_limit=role.resources.memory,

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -286,6 +287,27 @@ def test_a_registered_folder_is_read_or_written_by_those_who_may(
     shutil.move(folder, folder.with_name("away"))
     folder.symlink_to("/root")
     assert job_of(service, "ann", {"share": "/data/s"}, "ls /data/s").state == "failed"
+
+
+def test_a_registered_folder_that_a_node_lacks_is_the_administrators_matter(
+    service: WithUsers, reachable: Path
+) -> None:
+    folder = reachable / "unmounted"
+    folder.mkdir()
+    words = ("data", "create", "nfs", "--folder", str(folder), "--tenant", "ann")
+    assert service.allot(*words).returncode == 0
+    folder.rmdir()
+    job = job_of(service, "ann", {"nfs": "/data/s"}, "ls /data/s")
+    assert job.state == "failed"
+    assert job.diagnosis["code"] == "folder_away"
+    assert job.diagnosis["owner"] == "platform"
+    found = re.fullmatch(r"(.*) on \S+, which is ann/nfs: (.*)", job.diagnosis["evidence"])
+    assert found is not None, job.diagnosis
+    assert found.groups() == (str(folder), "no such file or directory")
+    tries = service.get(f"/v1/jobs/{job.id}")["attempts"]
+    assert len(tries) == 2, "it has no retries of its own, and one by the platform"
+    seen = service.ask_as("ben", "GET", f"/v1/jobs/{job.id}")[1]
+    assert str(folder) not in json.dumps(seen)
 
 
 OVER = {

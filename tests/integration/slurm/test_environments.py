@@ -7,6 +7,7 @@ nothing is mounted, and the rights of the files are all that there is.
 import json
 import os
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from pwd import getpwnam
 from typing import Any, cast
@@ -252,6 +253,24 @@ def test_a_job_with_a_folder_is_told_to_save(service: OnBoth) -> None:
     service.allot("cancel", str(job["id"]))
     service.wait_for(job["id"], "cancelled")
     assert "by-nfs" in service.output(job["id"]), "its folder was there as long as it was"
+
+
+@pytest.mark.needs_tool("bwrap")
+def test_a_folder_that_a_node_lacks_is_no_fault_of_the_job(service: OnBoth) -> None:
+    place = register(service, "gone", ANN, 0o755)
+    uid = getpwnam(ANN).pw_uid
+    ask = partial(asked_as, uid, cast("Any", Asking(service)), "POST")
+    answer = ask("/v1/jobs?held=true", asks({"gone": "/data/g"}))
+    assert answer.status == 201, answer.body
+    job = json.loads(answer.body)["id"]
+    (place / "a").unlink()
+    place.rmdir()
+    assert ask(f"/v1/jobs/{job}:release", None).status == 200
+    until(lambda: len(service.get(f"/v1/jobs/{job}")["attempts"]) > 1, "another attempt")
+    diagnosis = service.get(f"/v1/jobs/{job}")["attempts"][0]["diagnosis"]
+    assert (diagnosis["code"], diagnosis["retry"]) == ("folder_away", "platform")
+    assert f"{place} on " in diagnosis["evidence"]
+    ask(f"/v1/jobs/{job}:cancel", None)
 
 
 @pytest.mark.needs_tool("bwrap")

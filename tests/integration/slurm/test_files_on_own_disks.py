@@ -291,7 +291,9 @@ def test_a_registered_folder_is_that_of_the_node(cluster: OnNodes) -> None:
     job = cluster.submitted("ann", "ls /d", data={"elsewhere": "/d"})
     cluster.wait_for(job, *ENDED)
     assert cluster.state_of(job) == "failed"
-    assert "the data for /d cannot be opened: no such file" in str(cluster.job(job))
+    diagnosis = cluster.job(job)["attempts"][-1]["diagnosis"]
+    assert diagnosis["code"] == "folder_away"
+    assert "/elsewhere on " in diagnosis["evidence"]
 
 
 # ── code ────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from allotment.backends.slurm.folders import shown
+from allotment.backends.slurm.folders import NotThere, shown
 
 pytestmark = pytest.mark.needs_tool("bwrap")
 
@@ -23,3 +23,9 @@ def test_a_place_is_found_through_links(tmp_path: Path) -> None:
         said = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert (said.returncode, said.stdout) == (0, "by-nfs\n"), said.stderr
     assert not list((disk / "n").iterdir())
+
+
+def test_a_folder_that_is_not_there_is_named_by_its_place(tmp_path: Path) -> None:
+    mounts = [(str(tmp_path / "nfs"), "/data/n", "ro")]
+    with pytest.raises(NotThere, match="the data for /data/n cannot be opened: no such file"):
+        shown("bwrap", mounts, str(tmp_path), ["true"])

@@ -16,16 +16,24 @@ RUN = 'exec "$0" "$@"'
 """The shell says what is missing as shells do; bubblewrap would always say 1."""
 
 
+class NotThere(Exception):
+    """A folder cannot be opened on this node, which is no fault of the command's."""
+
+
 def shown(
     program: str, mounts: Sequence[Sequence[str]], cwd: str, argv: list[str]
 ) -> list[str]:
     """Return the command line of a command that finds folders at their places.
 
-    Each mount is a folder, its place, and how: `ro` or `rw`. Raises OSError where a folder
-    cannot be read, or a place is missing in a folder that the user can write to.
+    Each mount is a folder, its place, and how: `ro` or `rw`. Raises NotThere, and OSError where
+    a place is missing in a folder that the user can write to.
     """
-    for source, _, _ in mounts:
-        os.scandir(source).close()
+    for source, at, _ in mounts:
+        try:
+            os.scandir(source).close()
+        except OSError as error:
+            why = (error.strerror or "").lower()
+            raise NotThere(f"the data for {at} cannot be opened: {why}") from error
     above = sorted({folder for _, at, _ in mounts if (folder := missing_in(Path(at)))})
     words = [program, *([] if "/" in above else ["--dev-bind", "/", "/"])]
     for folder in above:

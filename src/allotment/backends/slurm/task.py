@@ -30,7 +30,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from allotment.backends.local.runner.logs import DEFAULT_CAP_BYTES, CappedLog
-from allotment.backends.slurm.folders import shown
+from allotment.backends.slurm.folders import NotThere, shown
 
 LOOK_S = 0.1
 BEAT_S = 20.0
@@ -222,6 +222,9 @@ class Task:
             words = pipe.read(4000).decode(errors="replace")
         if words:
             os.waitpid(pid, 0)
+            if words[0] == "=":
+                self.finish_logs()
+                raise OSError(words[1:])
             *_, stderr = self.logs.values()
             stderr.say(f"{self.command[0]}: {words[1:]}\n")
             self.finish_logs()
@@ -272,6 +275,8 @@ class Task:
         except OSError as error:
             kind = "?" if isinstance(error, FileNotFoundError) else "!"
             os.write(tell, f"{kind}{error.strerror}: {error.filename}".encode()[:4000])
+        except NotThere as error:
+            os.write(tell, f"={error}".encode()[:4000])
         finally:
             os._exit(70)
 

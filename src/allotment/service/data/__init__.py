@@ -2,7 +2,7 @@
 
 store.py      where the files of managed datasets lie, each dataset's apart
 datasets.py   making, granting, removing and reading them
-putting.py    taking a version in
+away.py       folders that nodes cannot open
 using.py      what jobs use of them: settled at submission, mounted at the start
 view.py       datasets as people and clients see them
 """
