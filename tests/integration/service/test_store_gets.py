@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from allotment.client import Client
+from allotment.client.data_get import LANES
 from allotment.client.errors import Refused, Unreadable
 from allotment.client.step import Step
 from tests.integration.service.test_data import as_user, job_of, refused
@@ -105,6 +106,9 @@ def test_who_has_a_grant_gets_it_with_the_owners_key_and_never_sees_it(
     assert files_in(service.home("ben") / "got") == {"a": b"anns"}
     for secret in (KEY.id, KEY.secret, BUCKET):
         assert secret not in said
+    rclone.put({"lend/a": b"newer"})
+    as_user(service, "ben", "get", "ann/lend", "got")
+    assert files_in(service.home("ben") / "got") == {"a": b"newer"}, "as a job would see it"
     as_user(service, "ann", "revoke", "lend", "user:ben")
     assert "There is no dataset ann/lend" in refused(service, "ben", "get", "ann/lend", "got")
 
@@ -178,9 +182,11 @@ class Heard(Gate):
 
     def __init__(self, store: Store) -> None:
         self.asked: list[tuple[str, int]] = []
+        self.connections = 0
         super().__init__(store, 1 << 40)
 
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        self.connections += 1
         with contextlib.suppress(OSError), source, target:
             while data := source.recv(1 << 16):
                 if named := re.match(rb"GET /models/(\S+) ", data):
@@ -219,6 +225,22 @@ def test_what_is_cut_goes_on_where_it_was(
         gate.asked.clear()
         client.get_data("ann/long", out)
         assert gate.asked == [], "what is there is not fetched"
+    finally:
+        gate.close()
+
+
+def test_small_files_come_over_a_few_connections(
+    service: WithUsers, rclone: Rclone, client: Client, tmp_path: Path
+) -> None:
+    files = {str(number): os.urandom(100) for number in range(40)}
+    rclone.put({f"few/{name}": data for name, data in files.items()})
+    gate = Heard(rclone)
+    try:
+        create(service, gate.endpoint, "few")
+        before = gate.connections
+        client.get_data("ann/few@1", tmp_path / "out")
+        assert files_in(tmp_path / "out") == files
+        assert gate.connections - before <= 2 * LANES
     finally:
         gate.close()
 

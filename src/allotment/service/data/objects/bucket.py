@@ -91,6 +91,12 @@ class Bucket:
         """Return one more connection to the same place, for another thread."""
         return Bucket(self.place, self._key, self._user, is_wanted)
 
+    def adopt(self, other: "Bucket") -> None:
+        """Take over another's connection, if it is to the same place with the same key."""
+        if (other.place, other._key, other._user) == (self.place, self._key, self._user):
+            self._connection, other._connection = other._connection, None
+        other.close()
+
     @property
     def is_wanted(self) -> bool:
         """Whether somebody still waits for what it does."""

@@ -4,7 +4,9 @@ Nothing is kept of it. A version may be larger than the disk, and one that someb
 once would push out what jobs need. Of each file a piece is in memory.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,8 +22,13 @@ from allotment.service.threads import Threads
 
 PATIENCE_S: Final = 600.0
 """For a piece: the store is asked some times, and each has its own patience."""
+IDLE_S: Final = 5.0
+"""How long a connection is kept that nothing is asked over."""
 _ENOUGH: Final = 256 << 10
 """Bytes for which it is worth while to begin a thread."""
+
+Run = Callable[[Callable[[], memoryview], float], Awaitable[memoryview]]
+"""Does work in a thread, with so much patience."""
 
 
 class StoredFile(msgspec.Struct, frozen=True):
@@ -46,6 +53,8 @@ class StoreReads:
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._threads = Threads("reading", each=8, total=32)
+        self._idle: dict[str, list[Bucket]] = {}
+        """Connections over which a file came as a whole, by dataset: small files are many."""
 
     async def open(
         self,
@@ -62,7 +71,12 @@ class StoreReads:
         """
         try:
             bucket = await self._objects.bucket_of(dataset, may_read)
-            made = StoreFile(bucket, file, start, may_read, self._threads, actor.user)
+            idle = self._idle.get(dataset.id)
+            keep = partial(self._keep, dataset.id)
+            run = partial(self._threads.run, actor.user)
+            made = StoreFile(bucket, file, start, may_read, run, keep)
+            if idle:
+                made.go_on_with(idle.pop())
             try:
                 await made.begin()
             except BaseException:
@@ -74,6 +88,20 @@ class StoreReads:
             raise Rejected(Code.UNAVAILABLE, f"{error}.", "Get it again.") from error
         return made
 
+    def _keep(self, dataset: str, bucket: Bucket) -> None:
+        """Keep a connection for a moment."""
+        idle = self._idle.setdefault(dataset, [])
+        idle.append(bucket)
+
+        def over() -> None:
+            if bucket in idle:
+                idle.remove(bucket)
+                bucket.close()
+            if not idle:
+                self._idle.pop(dataset, None)
+
+        asyncio.get_running_loop().call_later(IDLE_S, over)
+
 
 class StoreFile:
     """A file in an object store, open for reading from a place on."""
@@ -84,8 +112,8 @@ class StoreFile:
         file: StoredFile,
         start: int,
         may_read: Callable[[], bool],
-        threads: Threads,
-        reader: str,
+        run: Run,
+        keep: Callable[[Bucket], None],
     ) -> None:
         self.name = file.key.rpartition("/")[2]
         self.start = start
@@ -93,14 +121,19 @@ class StoreFile:
         self._is_open = True
         self._bucket = bucket.another(lambda: self._is_open and may_read())
         self._pieces = self._bucket.read(file.key, file.size, file.etag, start)
-        self._threads = threads
-        self._reader = reader
+        self._run = run
+        self._keep = keep
+        self._left = self.size
         self._held = memoryview(b"")
+
+    def go_on_with(self, idle: Bucket) -> None:
+        """Use a connection that is there, if it is to the same store with the same key."""
+        self._bucket.adopt(idle)
 
     async def begin(self) -> None:
         """Have its first bytes here. Raises StoreTrouble, Stopped and BackendError."""
         try:
-            self._held = await self._threads.run(self._reader, self._next, PATIENCE_S)
+            self._held = await self._run(self._next, PATIENCE_S)
         except TimeoutError:
             raise BackendError(f"{self._bucket.host} does not answer in time") from None
 
@@ -119,14 +152,18 @@ class StoreFile:
         for piece in self._pieces:
             held.append(piece)
             size += len(piece)
-            if size >= _ENOUGH:
+            self._left -= len(piece)
+            if size >= _ENOUGH and self._left:
                 break
         return memoryview(b"".join(held))
 
     async def close(self) -> None:
         """Break off what is not read yet."""
         self._is_open = False
-        self._bucket.close()
+        if self._left:
+            self._bucket.close()
+        else:
+            self._keep(self._bucket)
 
 
 def _refusal(trouble: StoreTrouble, dataset: Dataset, version: DataVersion) -> Rejected:

@@ -242,6 +242,20 @@ def test_what_was_cut_off_goes_on_where_it_was(server: Server, status: int) -> N
     assert "range" in second["Authorization"]
 
 
+@pytest.mark.parametrize("key", [Key("id", "secret"), Key("id", "another"), None])
+def test_a_connection_is_taken_over_only_with_the_same_key(
+    server: Server, key: Key | None
+) -> None:
+    before = server.bucket(says(DATA, ETag='"e1"'))
+    after = Bucket(server.place, key, None)
+    assert b"".join(before.read(ONE.path, ONE.size, ONE.etag)) == DATA
+    after.adopt(before)
+    assert b"".join(after.read(ONE.path, ONE.size, ONE.etag)) == DATA
+    after.close()
+    first, second = (request.client_address for request in server.asked)
+    assert (first == second) == (key == Key("id", "secret"))
+
+
 def test_a_store_that_begins_anew_is_read_on(server: Server) -> None:
     cut = says(DATA[:300_000], length=len(DATA), ETag='"e1"')
     assert fetched(server.bucket(cut, says(DATA, ETag='"e1"'))) == DATA
