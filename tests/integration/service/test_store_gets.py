@@ -225,6 +225,8 @@ def test_what_is_cut_goes_on_where_it_was(
         gate.asked.clear()
         client.get_data("ann/long", out)
         assert gate.asked == [], "what is there is not fetched"
+        kept = (path.stat().st_size for path in (service.state / "data").rglob("*"))
+        assert max(kept) < MIB, "the service keeps no copy"
     finally:
         gate.close()
 

@@ -257,10 +257,10 @@ def test_a_job_with_a_folder_is_told_to_save(service: OnBoth) -> None:
 
 @pytest.mark.needs_tool("bwrap")
 def test_a_folder_that_a_node_lacks_is_no_fault_of_the_job(service: OnBoth) -> None:
-    place = register(service, "gone", ANN, 0o755)
+    place = register(service, "lacked", ANN, 0o755)
     uid = getpwnam(ANN).pw_uid
     ask = partial(asked_as, uid, cast("Any", Asking(service)), "POST")
-    answer = ask("/v1/jobs?held=true", asks({"gone": "/data/g"}))
+    answer = ask("/v1/jobs?held=true", asks({"lacked": "/data/g"}))
     assert answer.status == 201, answer.body
     job = json.loads(answer.body)["id"]
     (place / "a").unlink()
