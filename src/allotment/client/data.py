@@ -177,9 +177,11 @@ class _Putting:
         watching.start()
         try:
             with contextlib.closing(self._transport.patient(PUTTING_S)) as transport:
-                return decode(transport.fetch("POST", path, data, kind, again=True), DataWanted)
+                answer = transport.fetch("POST", path, data, kind, again=True)
         finally:
             over.set()
+        watching.join()
+        return decode(answer, DataWanted)
 
     def _watch(self, digest: str, over: threading.Event) -> None:
         """Tell how far the service is with what it sends to an object store."""

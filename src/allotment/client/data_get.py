@@ -120,8 +120,8 @@ class _Getting:
             fd = os.open(names[-1], _WHOLE, dir_fd=below)
         try:
             state = os.fstat(fd)
-            if file.kind == "x" and not state.st_mode & stat.S_IXUSR:
-                os.fchmod(fd, state.st_mode | 0o111)
+            if (file.kind == "x") != bool(state.st_mode & stat.S_IXUSR):
+                os.fchmod(fd, stat.S_IMODE(state.st_mode) ^ 0o111)
                 state = os.fstat(fd)
         finally:
             os.close(fd)

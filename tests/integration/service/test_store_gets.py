@@ -81,15 +81,19 @@ def test_a_version_that_was_put_comes_back_as_it_was(
     (top / "link").symlink_to("sub/run.sh")
     as_user(service, "ann", "put", name, str(top))
     (top / "a b").write_bytes(b"two!")
+    (top / "sub/run.sh").chmod(0o644)
     as_user(service, "ann", "put", name, str(top))
     out = service.home("ann") / f"got-{kind}"
     as_user(service, "ann", "get", name, out.name)
     assert files_in(out) == files_in(top)
     assert (out / "link").readlink() == Path("sub/run.sh")
-    assert (out / "sub/run.sh").stat().st_mode & stat.S_IXUSR
+    assert stat.S_IMODE((out / "sub/run.sh").stat().st_mode) == 0o644
     assert (out / "a b").stat().st_uid == top.stat().st_uid
     as_user(service, "ann", "get", f"{name}@1", out.name)
     assert (out / "a b").read_bytes() == b"one"
+    assert stat.S_IMODE((out / "sub/run.sh").stat().st_mode) == 0o755
+    as_user(service, "ann", "get", name, out.name)
+    assert stat.S_IMODE((out / "sub/run.sh").stat().st_mode) == 0o644, "it is not fetched"
 
 
 def test_who_has_a_grant_gets_it_with_the_owners_key_and_never_sees_it(
