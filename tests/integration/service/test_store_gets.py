@@ -199,35 +199,42 @@ class Heard(Gate):
                 target.sendall(data)
 
 
+@pytest.mark.parametrize("kind", ["rclone", "moto"])
 def test_what_is_cut_goes_on_where_it_was(
-    service: WithUsers, rclone: Rclone, client: Client, tmp_path: Path
+    service: WithUsers,
+    kind: str,
+    client: Client,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
-    small = {f"long/small/{number}": os.urandom(1000) for number in range(9)}
+    store: Store = request.getfixturevalue(kind)
+    name = f"long-{kind}"
+    small = {f"{name}/small/{number}": os.urandom(1000) for number in range(9)}
     large = os.urandom(24 * MIB)
-    rclone.put({"long/large": large, **small})
-    gate, out = Heard(rclone), tmp_path / "out"
+    store.put({f"{name}/large": large, **small})
+    gate, out = Heard(store), tmp_path / "out"
     steps: list[Step] = []
     try:
-        create(service, gate.endpoint, "long")
+        create(service, gate.endpoint, name)
         with pytest.raises(Cut):
-            client.get_data("ann/long", out, cut_after(12 * MIB))
+            client.get_data(f"ann/{name}", out, cut_after(12 * MIB))
         assert "large" not in files_in(out), "half a file has not its name"
         [part] = out.glob(".allot-*.part")
         there = part.stat().st_size
         assert 0 < there < len(large)
         gate.asked.clear()
-        client.get_data("ann/long", out, steps.append)
-        assert ("long/large", there) in gate.asked
+        client.get_data(f"ann/{name}", out, steps.append)
+        assert (f"{name}/large", there) in gate.asked
         assert len(gate.asked) < 1 + len(small), "and small ones that were there are not asked"
         assert files_in(out) == {"large": large} | {
-            name.removeprefix("long/"): data for name, data in small.items()
+            key.removeprefix(f"{name}/"): data for key, data in small.items()
         }
         total = len(large) + 9000
         assert all(step.total == total for step in steps)
         assert any(there <= step.done < total for step in steps)
 
         gate.asked.clear()
-        client.get_data("ann/long", out)
+        client.get_data(f"ann/{name}", out)
         assert gate.asked == [], "what is there is not fetched"
         kept = (path.stat().st_size for path in (service.state / "data").rglob("*"))
         assert max(kept) < MIB, "the service keeps no copy"

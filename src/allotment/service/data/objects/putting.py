@@ -71,7 +71,7 @@ class StorePuts:
         """Return the versions of a dataset that go to its store now, by the dataset's id."""
         return tuple(
             DataPut(digest, sent.user, sent.total, sent.bytes)
-            for (id_, digest), sent in self._sent.items()
+            for (id_, digest), sent in tuple(self._sent.items())
             if id_ == dataset
         )
 
