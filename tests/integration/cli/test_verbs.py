@@ -25,6 +25,8 @@ from allotment.model.lifecycle import AttemptState, JobState, TaskState
 from allotment.model.quantity import DAY, GIB, HOUR, Instant, Millis, Resources
 from allotment.model.reasons import Blocked, Holder, Reason
 from allotment.service import views as v
+from allotment.service.content.manifest import FileEntry
+from allotment.service.data.view import DataFiles, DataVersionView
 from allotment.service.reservation_view import ReservationView
 from allotment.service.selector import Chosen, Steered, Verb
 from allotment.service.wait_view import WaitHistory, waited_for
@@ -795,6 +797,32 @@ def test_hostile_names_of_outputs_reach_neither_the_terminal_nor_other_files(
     assert "1 file could not be fetched" in ran.err
     assert (tmp_path / "in" / "good").read_bytes() == b"1"
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        FileEntry("../out", "f", 1, "0" * 64),
+        FileEntry("a/../../out", "f", 1, "0" * 64),
+        FileEntry("/out", "f", 1, "0" * 64),
+        FileEntry("link", "l", 0, "../../out"),
+    ],
+)
+def test_hostile_names_of_data_lead_to_no_other_files(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: FileEntry
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    version = DataVersionView(1, "d", 1, file.size, THEN, "ann")
+    service.routes["GET /v1/data/-/words/files"] = json(
+        DataFiles("vision", "words", version, (file,), sha256=False)
+    )
+    service.routes[f"GET /v1/data/vision/words@1/files/{file.of}"] = Answer(b"1")
+    ran = allot("data", "get", "words", tmp_path / "in")
+    assert ran.code == 1
+    assert "leads elsewhere" in ran.err or "outside its folder" in ran.err
+    assert {path.name for path in tmp_path.rglob("*") if not path.is_dir()} <= {
+        path.name for path in (tmp_path / "cache").rglob("*")
+    }
 
 
 NODE = v.NodeView(
