@@ -213,6 +213,8 @@ def test_what_was_lost_in_the_store_comes_back_with_the_same_put(
     large = os.urandom(PART + 1)
     top = a_folder(service, "ann", "lost", {"large": large, "small": b"1"})
     as_user(service, "ann", "put", "lost", str(top))
+    out = service.home("ann") / "got-lost"
+    as_user(service, "ann", "get", "lost@1", out.name)
     names = ObjectPlace(moto.endpoint, BUCKET, "lost")
     (folder,) = {each.split("/")[1] for each in Bucket(names, KEY, None).starting_with("lost/")}
     (top / "small").write_bytes(b"22")
@@ -223,6 +225,11 @@ def test_what_was_lost_in_the_store_comes_back_with_the_same_put(
     for name in ("lost", "lost@1"):
         job = job_of(service, "ann", {name: "/data/w"}, "cat /data/w/* | sha256sum")
         assert job.output.split()[0] == hashlib.sha256(large + b"1").hexdigest()
+    (out / "large").unlink()
+    for path in (service.state / "data").rglob("files/*/*"):
+        path.unlink()  # Else it comes from the disk.
+    as_user(service, "ann", "get", "lost@1", out.name)
+    assert (out / "large").read_bytes() == large
 
 
 def test_what_a_store_does_not_copy_is_sent_again(service: WithUsers, moto: Moto) -> None:
