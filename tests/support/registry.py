@@ -235,7 +235,10 @@ def a_link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> Entry:
 
 def busybox(*more: Entry) -> bytes:
     """Pack a layer in which a shell and its usual commands run."""
-    names = "sh cat ls echo id sleep true mkdir rm touch stat env dd readlink mount wc find"
+    names = (
+        "sh cat ls echo id sleep true mkdir rm touch stat env dd readlink mount wc find chmod "
+        "setsid"
+    )
     return layer(
         a_folder("bin"),
         a_file("bin/busybox", BUSYBOX.read_bytes(), 0o755),
@@ -259,6 +262,8 @@ USERS = {"ann": _FIRST, "ben": _FIRST + 1}
 class WithUsers(RealCluster):
     """A service of root's on a host that has a few users more, each with a home."""
 
+    owner = ""
+    """Whose it is where it is not root's, and whose are all its jobs."""
     before = ""
     """What the shell does on that host before the command line runs."""
 
@@ -325,6 +330,7 @@ class WithUsers(RealCluster):
         return Job(self, job)
 
     def submitted(self, image: str, command: str, user: str = "", **more: Any) -> int:
+        user = user or self.owner
         small = {"cpu": 0.1, "memory": "64MiB", **more.pop("resources", {})}
         spec = {"name": "x", "image": image, "command": command, "resources": small, **more}
         spec.setdefault("tenant", user or "ann")
@@ -340,6 +346,24 @@ class WithUsers(RealCluster):
         status, answer = self.ask_as(user, "POST", "/v1/jobs", spec)
         assert status >= 400, answer
         return json.dumps(answer)
+
+
+class OfOneUser(WithUsers):
+    """A service of an ordinary user, which answers this user alone."""
+
+    owner = "ann"
+
+    def __init__(self, state: Path, config: str) -> None:
+        super().__init__(state, config)
+        shutil.chown(state, USERS[self.owner], USERS[self.owner])
+
+    def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        return super().allot(*words, **{"user": self.owner, "cwd": Path("/"), **kwargs})
+
+
+OF_ROOT = pytest.param(WithUsers, id="root")
+OF_ONE_USER = pytest.param(OfOneUser, id="user")
+"""Kinds of services, for tests of both."""
 
 
 class Asking:
@@ -392,7 +416,7 @@ def a_service(
 ) -> Iterator[WithUsers]:
     """Start a service of root's for these users, and end it and its tasks after the test."""
     state = folder / "state"
-    state.mkdir(exist_ok=True)
+    state.mkdir(exist_ok=True, parents=True)
     cluster = kind(state, config)
     cluster.up()
     try:

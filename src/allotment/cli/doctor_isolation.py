@@ -42,7 +42,7 @@ def isolation(folder: Path) -> list[Finding]:
     asked = ask_launcher(folder)
     facts = asked or look()
     in_force = "in force" if asked else "would be in force"
-    return [_namespaces(facts, in_force), *_groups(facts, in_force)]
+    return [_namespaces(facts, in_force), *_groups(facts, in_force), *_images(facts)]
 
 
 def ask_launcher(folder: Path) -> Facts | None:
@@ -107,6 +107,12 @@ def _for_namespaces(missing: Mapping[str, str]) -> str:
     if "not installed" in missing.get("bwrap", ""):
         return "apt-get install bubblewrap, or run the service as root."
     return "Allow user namespaces (sysctl kernel.unprivileged_userns_clone=1), or run as root."
+
+
+def _images(facts: Facts) -> list[Finding]:
+    why = facts.missing.get("images", "")
+    text = f"jobs with an image are refused: {why}"
+    return [Finding("images", Level.NOTE, text)] if why else []
 
 
 def _groups(facts: Facts, in_force: str) -> list[Finding]:

@@ -56,7 +56,7 @@ def _without_root(found: Isolation) -> Iterator[str]:
         )
     if found.namespaces == "none":
         yield f"tasks see each other's GPUs and files: {_why_none(found.missing)}"
-    if not found.uid and (why := why_no_images(found)):
+    if why := why_no_images(found):
         yield f"jobs with an image are refused: {harmless(why)}"
 
 

@@ -19,8 +19,8 @@ ON_ONE_NODE = (
 INSTEAD = {
     Ability.SUSPENDS: "Let it save and come back: `on_eviction: requeue`, or cancel it.",
     Ability.DIVIDES: "Ask for a whole number of GPUs.",
-    Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot "
-    "in a service that runs as root, or Apptainer on Slurm's nodes.",
+    Ability.IMAGES: "Take `image` out; images need an engine of type local or pilot whose "
+    "machines let its user mount them (`allot doctor`), or Apptainer on Slurm's nodes.",
     Ability.DATASETS: "Take `data` out, or name a folder that the nodes have (`data: /PATH`). "
     "Versions of datasets need an engine of type local or pilot, of type kubernetes with "
     "`shared`, or of type slurm with bubblewrap (`apt install bubblewrap`).",

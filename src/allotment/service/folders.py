@@ -25,7 +25,7 @@ from allotment.service.workspace import JobFolders
 
 
 def account_of(owner: Actor) -> Account:
-    """Return the host account that a job runs under. As root: the user's own.
+    """Return the host account that a job runs under. As root: the user's own; else ours.
 
     The host is asked once a minute for each user, since its directory may be slow.
     """
@@ -39,7 +39,7 @@ def uid_of(owner: Actor) -> int | None:
 
 @lru_cache(maxsize=1024)
 def _account(owner: Actor, minute: int) -> Account:  # noqa: ARG001 - part of the key
-    uid = os.geteuid() if owner.uid is None else owner.uid
+    uid = os.geteuid() or owner.uid or 0
     try:
         entry = pwd.getpwuid(uid)
     except KeyError:

@@ -1,7 +1,9 @@
 """The engines of a service: which there are, the nodes they find, and what they cannot do."""
 
 import os
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,6 +21,7 @@ from allotment.model.spec import GiveWay
 from allotment.model.tenancy import Config
 from allotment.rights.writing import write_whole
 from allotment.service.data.store import FOLDER
+from allotment.service.isolated import PLAIN, isolated
 from allotment.service.ports import Backend
 from allotment.wiring import kubernetes, slurm
 
@@ -172,7 +175,7 @@ class Engines(msgspec.Struct, frozen=True):
                 from allotment.backends.slurm.backend import SlurmBackend  # noqa: PLC0415
 
                 folder = self._folder_of(setup)
-                images = self._registries(config)
+                images = self._images(config)
                 return SlurmBackend(folder, setup.partition, mine, setup, images)
             case EngineType.PILOT:
                 from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
@@ -205,11 +208,7 @@ class Engines(msgspec.Struct, frozen=True):
                 local.watch_devices(lambda: _real_devices(mine()))
                 return local
 
-    def _images(self, config: Callable[[], Config]) -> "Images | None":
-        """Return the store of images; None in a service that is not root's."""
-        return self._registries(config) if os.geteuid() == 0 else None
-
-    def _registries(self, config: Callable[[], Config]) -> "Images":
+    def _images(self, config: Callable[[], Config]) -> "Images":
         """Return what asks registries, and fetches from them."""
         from allotment.backends.local.images.images import Images  # noqa: PLC0415
 
@@ -277,7 +276,7 @@ def abilities_of(setup: EngineSetup, folder: Path) -> frozenset[Ability]:
         case EngineType.PILOT:
             from allotment.backends.pilot.backend import abilities_on  # noqa: PLC0415
 
-            return _with_images_of_root(abilities_on(setup.folder))
+            return abilities_on(setup.folder)
         case EngineType.KUBERNETES:
             from allotment.backends.kubernetes.backend import abilities_on  # noqa: PLC0415
 
@@ -285,11 +284,18 @@ def abilities_of(setup: EngineSetup, folder: Path) -> frozenset[Ability]:
         case EngineType.LOCAL:
             from allotment.backends.local.backend import LocalBackend  # noqa: PLC0415
 
-            return _with_images_of_root(LocalBackend.abilities)
+            abilities = LocalBackend.abilities
+            return abilities if _may_mount() else abilities - {Ability.IMAGES}
 
 
-def _with_images_of_root(abilities: frozenset[Ability]) -> frozenset[Ability]:
-    return abilities - {Ability.IMAGES} if os.geteuid() else abilities
+@cache
+def _may_mount() -> bool:
+    """Whether the user of this service may mount: else another engine is to run images.
+
+    All else that they need is tried when an engine starts, and told at submission.
+    """
+    words = isolated("allotment.backends.local.runner.user_namespace", bare=True)
+    return os.geteuid() == 0 or subprocess.run(words, env=PLAIN, cwd="/").returncode == 0
 
 
 class NodesOf:

@@ -42,7 +42,7 @@ class Runner:
         self.state = state
         self._program = program
         self._python = python
-        self._sources = sources
+        self.sources = sources
         self._connection: socket.socket | None = None
         self._answers: Any = None
         self._count = 0
@@ -55,7 +55,7 @@ class Runner:
         """Start a launcher if none serves; give the exit code of the attempt."""
         done = subprocess.run(
             [*self._python, *self._program, str(self.state)],
-            env={"PYTHONPATH": str(self._sources), "PYTHONDONTWRITEBYTECODE": "1"},
+            env={"PYTHONPATH": str(self.sources), "PYTHONDONTWRITEBYTECODE": "1"},
             cwd="/",
             check=False,
         )

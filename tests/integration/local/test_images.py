@@ -1,4 +1,5 @@
-"""Jobs that bring images: a real registry, a service of root's, two users of two tenants."""
+"""Jobs that bring images: a real registry, a service of root's with two users of two tenants,
+and one of an ordinary user's."""
 
 import json
 import os
@@ -15,12 +16,16 @@ from allotment.backends.local.runner import image_root
 from allotment.client import Client
 from allotment.model.quantity import show_bytes
 from allotment.rights import removing
-from tests.support.cluster import gone, until
+from tests.integration.local.harness import alive
+from tests.support.cluster import ALLOT, gone, until
 from tests.support.registry import (
     MARKS,
+    OF_ONE_USER,
+    OF_ROOT,
     USERS,
     ZSTD_LAYER,
     Job,
+    OfOneUser,
     Registry,
     WithUsers,
     a_file,
@@ -50,16 +55,19 @@ def registry(reachable_once: Path) -> Iterator[Registry]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def service(reachable_once: Path) -> Iterator[WithUsers]:
-    with a_service(reachable_once) as made:
+@pytest.fixture(scope="module", params=[OF_ROOT, OF_ONE_USER])
+def service(request: pytest.FixtureRequest, reachable_once: Path) -> Iterator[WithUsers]:
+    with a_service(reachable_once / request.param.__name__, kind=request.param) as made:
         yield made
 
 
-@pytest.fixture
-def own_service(reachable: Path) -> Iterator[WithUsers]:
+ROOTS_ALONE = pytest.mark.parametrize("service", [OF_ROOT], indirect=True, scope="module")
+
+
+@pytest.fixture(params=[OF_ROOT])
+def own_service(request: pytest.FixtureRequest, reachable: Path) -> Iterator[WithUsers]:
     """A service that has no image yet."""
-    with a_service(reachable) as made:
+    with a_service(reachable, kind=request.param) as made:
         yield made
 
 
@@ -81,7 +89,8 @@ def test_a_job_runs_in_its_image_as_its_user(service: WithUsers, registry: Regis
     uid = USERS["ann"]
     assert first == f"uid={uid} name=ann home={home} who=image path=/bin pwd=/srv"
     assert rest[:3] == ["from above", "hidden", "no-host"]
-    assert {"wrote", "kept"} <= set(rest)
+    # An ordinary user's files of an image are that user's, and each task's alone.
+    assert set(rest[3:]) == ({"wrote"} if service.owner else {"wrote", "kept"})
     made = service.state / "outputs" / str(job.id) / "attempt-1/made"
     assert made.read_text() == "out\n"
     assert made.stat().st_uid == uid
@@ -107,6 +116,7 @@ def test_layers_packed_with_zstd_are_the_layers_that_they_are_plain(
     assert "zstd:1" in shown
 
 
+@ROOTS_ALONE
 def test_two_tenants_run_two_systems_at_once(service: WithUsers, registry: Registry) -> None:
     for name in USERS:
         registry.push(name, [busybox(), layer(a_file("etc/system", name))])
@@ -145,11 +155,13 @@ def test_a_killed_service_finds_its_task_in_the_image_again(
 ) -> None:
     registry.push("bb", [busybox()])
     script = f"{UNTIL_TOLD}; cat /etc/system"
-    job = service.submitted(f"{registry.host}/bb:1", script, "ben")
+    job = service.submitted(f"{registry.host}/bb:1", script, "ann")
     service.wait_for(job, "running")
     service.kill()
     service.up()
     assert service.state_of(job) == "running"
+    done = service.allot("exec", str(job), "--", "sh", "-c", "id -un; cat /etc/system; exit 3")
+    assert (done.returncode, done.stdout) == (3, "ann\nbusybox\n"), done.stderr
     (service.state / "scratch" / f"{job}.1.task.0" / "go").touch()
     service.wait_for(job, "succeeded")
     assert left(service) == []
@@ -159,7 +171,7 @@ def test_nothing_is_left_of_a_task_whose_supervisor_is_killed(
     service: WithUsers, registry: Registry
 ) -> None:
     registry.push("bb", [busybox()])
-    job = service.submitted(f"{registry.host}/bb:1", "sleep 1000", "ben")
+    job = service.submitted(f"{registry.host}/bb:1", "sleep 1000", "ann")
     service.wait_for(job, "running")
     status = json.loads(
         (service.state / "tasks" / str(job) / "1/task.0/status.json").read_text()
@@ -208,6 +220,7 @@ def test_a_start_writes_nothing_into_the_image_on_the_disk(
     assert "volatile" in root  # or the end of each task would write out the whole disk
 
 
+@pytest.mark.parametrize("own_service", [OF_ROOT, OF_ONE_USER], indirect=True)
 def test_the_store_shares_layers_and_forgets_what_nobody_uses(
     own_service: WithUsers, registry: Registry
 ) -> None:
@@ -294,6 +307,59 @@ def test_a_disk_that_can_be_no_upper_part_is_told_at_submission(
             assert not (service.state / "run/overlay").exists()
     finally:
         subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+class WithoutNamespaces(OfOneUser):
+    """On a machine whose users may make no user namespace."""
+
+    def up(self) -> None:
+        forbid = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+        within = ["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", forbid]
+        up = [*ALLOT, "up", "--config", str(self.config)]
+        self.until_up(self.ran([*within, "sh", *up], user=self.owner, cwd="/"))
+
+
+def test_a_user_who_may_not_mount_is_told_so_at_submission(
+    reachable: Path, registry: Registry
+) -> None:
+    registry.push("bb", [busybox()])
+    with a_service(reachable, kind=WithoutNamespaces) as service:
+        why = service.refused(f"{registry.host}/bb:1", "ann")
+        assert "user.max_user_namespaces is 0); an administrator can set it" in why
+        assert "jobs with an image are refused: users may not make" in service.said("doctor")
+
+
+def test_files_that_an_image_closes_are_read_changed_and_removed_as_it_says(
+    service: WithUsers, registry: Registry
+) -> None:
+    top = layer(
+        a_file("closed", "x", 0o000), a_file("others", "read by others", 0o004),
+        a_folder("kept", 0o555), a_file("kept/a", "low"), a_file("kept/b", "low"),
+    )  # fmt: skip
+    digest = registry.push("closed", [busybox(), top, layer(a_file("kept/.wh.b"))])
+    script = """cat /closed 2>/dev/null || echo no; cat /others; echo; cat kept/a; ls kept
+    if test -O /; then chmod u+w kept; echo new > kept/a; cat kept/a; chmod 0 kept; fi"""
+    name = f"{registry.host}/closed:1"
+    job = service.run(name, script, "ann", workdir="/")
+    changed = ["new"] if service.owner else []
+    assert job.output.splitlines() == ["no", "read by others", "lowa", *changed], job.view
+    assert left(service) == []
+    assert service.run(name, "cat kept/a", "ann", workdir="/").output == "low"
+    until(lambda: not service.get("/v1/images")[0]["in_use"], "the image to be free")
+    assert service.allot("image", "rm", f"{registry.host}/closed@{digest}").returncode == 0
+    until(lambda: not any((service.state / "images/new").iterdir()), "its layers to be gone")
+
+
+def test_cancelling_ends_all_that_a_task_began(service: WithUsers, registry: Registry) -> None:
+    registry.push("bb", [busybox()])
+    mark = f"1000.{os.getpid()}"
+    script = f"(trap '' TERM; setsid sleep {mark} & setsid sleep {mark} &); sleep {mark}"
+    job = service.submitted(f"{registry.host}/bb:1", script, "ann")
+    until(lambda: len(alive(mark)) == 3, "its processes")
+    service.allot("cancel", str(job))
+    service.wait_for(job, "cancelled")
+    assert alive(mark) == []
+    assert left(service) == []
 
 
 class WithRdma(WithUsers):

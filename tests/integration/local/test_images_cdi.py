@@ -11,6 +11,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +24,8 @@ from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.cdi.found import Specifications
 from allotment.backends.local.driver.by_driver import device_of
 from allotment.backends.local.images.images import Images
+from allotment.backends.local.runner import spawn
+from allotment.backends.local.runner.mounts import User
 from allotment.model.ids import AttemptNo, JobId, TaskIndex, TaskKey
 from allotment.model.quantity import MIB, Millis, Resources
 from allotment.model.reports import Seen, TaskReport
@@ -159,7 +162,7 @@ class Place:
         backend = LocalBackend(self.state, files, images, Specifications((self.cdi,)))
         await backend.start(hear)
         try:
-            who = Identity(UID, UID, (UID,))
+            who = None if os.geteuid() else Identity(UID, UID, (UID,))
             found: list[Ran] = []
             for script, image in jobs:
                 name = f"{self.registry.host}/{image}:1"
@@ -258,6 +261,35 @@ def test_a_task_finds_its_drivers_and_hooks_are_carried_out_once(place: Place) -
     (again,) = place.run(LOOK)  # A service that starts anew has it still.
     assert again.output == first.output
     assert "drivers" not in again.phases
+
+
+def test_a_service_of_an_ordinary_user_has_it_too(place: Place) -> None:
+    """All of it, its tasks as well, is that user's."""
+    place.write(specification())
+    os.chown(place.state, UID, UID)
+    told, tell = os.pipe()
+    if not (child := os.fork()):
+        try:
+            spawn.become(User(UID, UID, ()))
+            ran = place.run(LOOK, LOOK, "touch /etc/ld.so.cache /new && id -u")
+            said = json.dumps([(each.output, each.phases, str(each.exit)) for each in ran])
+        except BaseException:
+            said = json.dumps(traceback.format_exc())
+        os.write(tell, said.encode())
+        os._exit(0)
+    os.close(tell)
+    with os.fdopen(told) as answer:
+        said = json.loads(answer.read())
+    assert len(said) == 3, said
+    first, second, third = said
+    os.waitpid(child, 0)
+    assert first[0].splitlines() == [
+        "vendor void 0", str(UID), str(UID), "libselinux.so.1.2.3", "libselinux.so.1.2.3",
+        "device", "no-other", "read-only", "no-socket",
+    ], first  # fmt: skip
+    assert second[0] == first[0]
+    assert ("drivers" in first[1], "drivers" in second[1]) == (True, False)
+    assert third[0] == f"{UID}\n"
 
 
 def test_the_driver_may_take_the_memory_of_a_task_in_an_image(place: Place) -> None:

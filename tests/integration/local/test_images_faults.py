@@ -18,7 +18,17 @@ from allotment.model.diagnosis import Owner
 from allotment.service.ports import ImageWish
 from tests.support.cluster import until
 from tests.support.disks import mounted
-from tests.support.registry import CONFIG, Job, WithUsers, a_file, a_service, busybox, layer
+from tests.support.registry import (
+    CONFIG,
+    OF_ONE_USER,
+    OF_ROOT,
+    Job,
+    WithUsers,
+    a_file,
+    a_service,
+    busybox,
+    layer,
+)
 from tests.support.registry import digest as digest_of
 from tests.support.scripted import Scripted, a_scripted_registry
 
@@ -35,10 +45,13 @@ def registry() -> Iterator[Scripted]:
         yield made
 
 
-@pytest.fixture
-def service(reachable: Path) -> Iterator[WithUsers]:
-    with a_service(reachable) as made:
+@pytest.fixture(params=[OF_ROOT])
+def service(request: pytest.FixtureRequest, reachable: Path) -> Iterator[WithUsers]:
+    with a_service(reachable, kind=request.param) as made:
         yield made
+
+
+OF_BOTH = pytest.mark.parametrize("service", [OF_ROOT, OF_ONE_USER], indirect=True)
 
 
 def is_empty(service: WithUsers) -> bool:
@@ -53,6 +66,7 @@ def blob_asked(registry: Scripted) -> bool:
     return sum("GET" in line and "/blobs/" in line for line in registry.asked) >= 2
 
 
+@OF_BOTH
 def test_a_service_killed_in_the_middle_begins_the_layer_anew(
     service: WithUsers, registry: Scripted
 ) -> None:
@@ -72,6 +86,7 @@ def test_a_service_killed_in_the_middle_begins_the_layer_anew(
     until(lambda: not list(new.iterdir()), "what was left to be gone")
 
 
+@OF_BOTH
 def test_a_layer_whose_unpacking_is_killed_is_unpacked_again(
     service: WithUsers, registry: Scripted
 ) -> None:
@@ -182,6 +197,7 @@ def unpacking_in(service: WithUsers) -> list[int]:
     return found
 
 
+@OF_BOTH
 def test_a_job_is_cancelled_while_its_image_comes(
     service: WithUsers, registry: Scripted
 ) -> None:

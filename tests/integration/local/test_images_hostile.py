@@ -1,4 +1,7 @@
-"""Layers that anybody could have made: refused or harmless, and the service stays up."""
+"""Layers that anybody could have made: refused or harmless, and the service stays up.
+
+Each is unpacked as root, and as an ordinary user.
+"""
 
 import encodings
 import gzip
@@ -18,9 +21,17 @@ import zstandard
 from allotment.backends.local.images.fetching import UNPACK
 from allotment.backends.local.runner import image_root, layout
 from allotment.service.isolated import PLAIN, isolated
-from tests.integration.local.harness import Runner
+from tests.integration.local.harness import (
+    NOBODY,
+    SOURCES,
+    Runner,
+    a_runner,
+    an_unprivileged_runner,
+)
 from tests.support.cluster import until
 from tests.support.registry import (
+    OF_ONE_USER,
+    OF_ROOT,
     USERS,
     Entry,
     Registry,
@@ -42,10 +53,25 @@ pytestmark = [
 MIB = 1 << 20
 
 
+@pytest.fixture(params=[pytest.param(0, id="root"), pytest.param(NOBODY, id="user")])
+def tmp_path(request: pytest.FixtureRequest, reachable: Path) -> Path:
+    """A folder of whoever unpacks."""
+    os.chown(reachable, request.param, request.param)
+    return reachable
+
+
+def owner(folder: Path) -> int:
+    return folder.stat().st_uid
+
+
+def opaque_mark(folder: Path) -> str:
+    return f"{'user' if owner(folder) else 'trusted'}.overlay.opaque"
+
+
 def unpacked(
     folder: Path, *entries: Entry, most: int = 64 * MIB, files: int = 1000
 ) -> dict[str, Any]:
-    """Unpack a layer into `folder/layer` as the service does; give what is told."""
+    """Unpack a layer into `folder/layer` as its owner; give what is told."""
     return unpacked_as(folder, layer(*entries), most=most, files=files)
 
 
@@ -60,11 +86,14 @@ def unpacked_as(
 ) -> dict[str, Any]:
     place = folder / "layer"
     place.mkdir()
+    uid = owner(folder)
+    os.chown(place, uid, uid)
     limits = (diff_id or digest(data), str(most), str(files))
     words = isolated(UNPACK, str(place), *limits, bare=bare)
     done = subprocess.run(
-        words, input=data, capture_output=True, env=PLAIN, cwd="/", check=False
-    )
+        words, input=data, capture_output=True, env=PLAIN, cwd="/", check=False,
+        user=uid, group=uid, extra_groups=[],
+    )  # fmt: skip
     assert not done.stderr, done.stderr
     return json.loads(done.stdout)
 
@@ -79,7 +108,8 @@ def test_a_plain_layer_is_unpacked_with_owner_mode_and_time(tmp_path: Path) -> N
     )
     assert "bad" not in told
     found = (tmp_path / "layer/a/x").stat()
-    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (1234, 56, 0o640)
+    whose = (NOBODY, NOBODY) if owner(tmp_path) else (1234, 56)
+    assert (found.st_uid, found.st_gid, found.st_mode & 0o7777) == (*whose, 0o640)
     assert (found.st_mtime, found.st_nlink) == (1_700_000_000, 2)
     assert (tmp_path / "layer/a").stat().st_mode & 0o7777 == 0o750
     assert (tmp_path / "layer/a/y").readlink() == Path("x")
@@ -157,7 +187,7 @@ def test_whiteouts_become_those_of_overlays(tmp_path: Path) -> None:
     gone = (place / "d/gone").lstat()
     assert (gone.st_rdev, gone.st_mode & 0o170000) == (0, 0o020000)
     for opaque in ("d", "again"):
-        assert os.getxattr(place / opaque, "trusted.overlay.opaque") == b"y"
+        assert os.getxattr(place / opaque, opaque_mark(tmp_path)) == b"y"
     assert (place / "kept").read_text() == "x"
 
 
@@ -303,19 +333,24 @@ def test_unpacking_has_few_rights_and_mounts_of_its_own(tmp_path: Path) -> None:
         a_file("d/日本", "z"), a_file("d/.wh..wh..opq"), a_link("hard", "x", tarfile.LNKTYPE),
     )  # fmt: skip
     words = isolated(UNPACK, str(tmp_path), digest(data), str(MIB), "10", bare=True)
-    pipe = subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, env=PLAIN, cwd="/") as child:
+    pipe, uid = subprocess.PIPE, owner(tmp_path)
+    with subprocess.Popen(
+        words, stdin=pipe, stdout=pipe, env=PLAIN, cwd="/",
+        user=uid, group=uid, extra_groups=[],
+    ) as child:  # fmt: skip
         root = Path(f"/proc/{child.pid}/root")
         until(lambda: root.readlink() == tmp_path, "the layer to be its root")
-        until(lambda: rights_of(child.pid)[0] == 1 << 21 | 0b1011, "it to let go of rights")
+        few = 0b10 if uid else 1 << 21 | 0b1011
+        until(lambda: rights_of(child.pid)[0] == few, "it to let go of rights")
         assert len(set(rights_of(child.pid))) == 1
-        other = Path(f"/proc/{child.pid}/ns/mnt").readlink()
-        assert other != Path("/proc/self/ns/mnt").readlink()
+        for name in ("mnt", "user") if uid else ("mnt",):
+            other = Path(f"/proc/{child.pid}/ns/{name}").readlink()
+            assert other != Path(f"/proc/self/ns/{name}").readlink()
         said, _ = child.communicate(gzip.compress(data))
     assert json.loads(said)["files"] == 6, said
-    assert (tmp_path / "hard").stat().st_uid == 7
+    assert (tmp_path / "hard").stat().st_uid == (uid or 7)
     assert (tmp_path / "d/日本").read_text() == "z"
-    assert os.getxattr(tmp_path / "d", "trusted.overlay.opaque") == b"y"
+    assert os.getxattr(tmp_path / "d", opaque_mark(tmp_path)) == b"y"
 
 
 def rights_of(pid: int) -> list[int]:
@@ -339,7 +374,8 @@ def test_deep_folders_do_not_use_up_descriptors(tmp_path: Path) -> None:
 
 def test_an_error_in_an_image_does_not_run_its_code(tmp_path: Path, runner: Runner) -> None:
     """Nor does the supervisor read there what its own sources are, or leave anything behind."""
-    code = with_code(image_root.__file__, "import os; os.write(2, b'RUNS')")
+    file = str(runner.sources / Path(image_root.__file__).relative_to(SOURCES))
+    code = with_code(file, "import os; os.write(2, b'RUNS')")
     store = runner.state / "images"
     (store / "made").mkdir(parents=True)
     (store / "made/x").touch()
@@ -348,13 +384,14 @@ def test_an_error_in_an_image_does_not_run_its_code(tmp_path: Path, runner: Runn
     (tmp_path / "layer").rename(store / "layers/a")
     image = {"record": "images/made/x", "layers": ["a"], "home": "/home", "uid": 1, "gid": 1,
              "passwd": "no line of a user", "group": "nor of a group"}  # fmt: skip
-    status = runner.run("true", image=image, uid=1, gid=1)
+    uid = owner(tmp_path) or 1
+    status = runner.run("true", image=image, uid=uid, gid=uid)
     assert "IndexError" in status["platform_error"], status
     log = runner.state / layout.LOG
     said = log.read_text()
     os.truncate(log, 0)
     assert said.startswith("IndexError, through\n")
-    assert f"{image_root.__file__}:" in said
+    assert f"{file}:" in said
     assert "RUNS" not in said
     assert "evilcodec" not in said
 
@@ -365,9 +402,10 @@ needs_registry = pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox"
 
 
 @pytest.fixture
-def runner(own_runner: Runner) -> Runner:
-    """A launcher in a state folder that no other test has put anything in."""
-    return own_runner
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    """A launcher of whoever unpacks, in a state folder that has nothing of another test."""
+    with an_unprivileged_runner() if owner(tmp_path) else a_runner() as made:
+        yield made
 
 
 @pytest.fixture
@@ -376,9 +414,9 @@ def registry(reachable: Path) -> Iterator[Registry]:
         yield made
 
 
-@pytest.fixture
-def service(reachable: Path) -> Iterator[WithUsers]:
-    with a_service(reachable) as made:
+@pytest.fixture(params=[OF_ROOT, OF_ONE_USER])
+def service(request: pytest.FixtureRequest, reachable: Path) -> Iterator[WithUsers]:
+    with a_service(reachable, kind=request.param) as made:
         yield made
 
 
@@ -428,7 +466,7 @@ def test_an_image_cannot_take_hold_of_what_is_mounted_into_it(
     registry.push("evil", [busybox(), evil])
     script = "cat /proc/self/comm; ls -d /dev/null /sys/kernel; cat /etc/system; id -u"
     before = (service.state / "config.yaml").read_bytes()
-    job = service.run(f"{registry.host}/evil:1", script, "ben")
+    job = service.run(f"{registry.host}/evil:1", script, "ann")
     assert job.state == "succeeded", job.view
     assert job.output.splitlines()[:4] == ["cat", "/dev/null", "/sys/kernel", "busybox"]
     assert (service.state / "config.yaml").read_bytes() == before
@@ -446,7 +484,9 @@ def test_an_image_may_have_a_layer_twice(service: WithUsers, registry: Registry)
 @needs_registry
 def test_no_right_is_got_from_an_image(service: WithUsers, registry: Registry) -> None:
     shell = Path("/bin/busybox").read_bytes()
-    top = layer(a_file("bin/busybox-root", shell, 0o4755), a_file("root-only", "secret", 0o600))
+    top = layer(
+        a_file("bin/busybox-root", shell, 0o4755), a_file("root-only", "secret\n", 0o600)
+    )
     registry.push("su", [busybox(), top])
     script = """
     /bin/busybox-root id -u; cat /root-only 2>/dev/null || echo closed
@@ -454,5 +494,8 @@ def test_no_right_is_got_from_an_image(service: WithUsers, registry: Registry) -
     ls -d /dev/vda /dev/sda /dev/mem 2>/dev/null || echo no-disk
     mount -t tmpfs x /tmp 2>/dev/null || echo no-mount
     """
-    job = service.run(f"{registry.host}/su:1", script, "ben")
-    assert job.output.split() == [str(USERS["ben"]), "closed", "no-way", "no-disk", "no-mount"]
+    job = service.run(f"{registry.host}/su:1", script, "ann")
+    first, closed, *rest = job.output.split()
+    # Of an ordinary user's service all files of an image are that user's.
+    assert (first, closed) == (str(USERS["ann"]), "secret" if service.owner else "closed")
+    assert rest == ["no-way", "no-disk", "no-mount"]

@@ -1,6 +1,8 @@
 """Environments on top of images: a real registry, a real index, and a service of root's."""
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,9 @@ from tests.support.image_python import a_seeming_python, host_python
 from tests.support.package_index import Index, a_package_index
 from tests.support.registry import (
     CONFIG,
+    OF_ROOT,
     Job,
+    OfOneUser,
     Registry,
     WithUsers,
     a_file,
@@ -121,8 +125,16 @@ def test_two_versions_run_at_once_in_one_image(
         assert shown.startswith(f"{version} {place}/lib/python{host_python()[1]}/")
 
 
+class OfOneUserWithIndex(OfOneUser):
+    """That has the settings of the test's index in its home."""
+
+    def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+        return super().allot(*words, env={"HOME": os.environ["HOME"]}, **kwargs)
+
+
+@pytest.mark.parametrize("kind", [OF_ROOT, pytest.param(OfOneUserWithIndex, id="user")])
 def test_one_program_gives_one_result_wherever_it_runs(
-    registry: Registry, index: Index, reachable: Path
+    registry: Registry, index: Index, reachable: Path, kind: type[WithUsers]
 ) -> None:
     framework = a_file("srv/framework.py", STEP.format(2))
     registry.push("bare", real_python(), config={"Env": ["PATH=/usr/bin:/bin"]})
@@ -142,8 +154,12 @@ def test_one_program_gives_one_result_wherever_it_runs(
         "both": {"image": f"{registry.host}/bare:1", **with_packages("framework==1.0")},
     }
     whole = cpu_milli() / 1000
-    of_ben = CONFIG.replace("cpu: 0.5", "cpu: 0", 1).replace("cpu: 0.5", f"cpu: {whole}")
-    with a_service(reachable, of_ben) as service:
+    of_ben = (
+        CONFIG.replace("[ben,", "[ben, ann,")
+        .replace("cpu: 0.5", "cpu: 0", 1)
+        .replace("cpu: 0.5", f"cpu: {whole}")
+    )
+    with a_service(reachable, of_ben, kind) as service:
         jobs: dict[str, int] = {}
         for name, way in ways.items():
             job = {
@@ -159,7 +175,7 @@ def test_one_program_gives_one_result_wherever_it_runs(
             up = service.state / "outputs" / str(job) / "attempt-1/up"
             until(up.exists, f"{name} to be up")
         other = {"name": "o", "tenant": "ben", "command": "true", "resources": {"cpu": whole}}
-        status, answer = service.ask_as("ben", "POST", "/v1/jobs", other)
+        status, answer = service.ask_as(service.owner or "ben", "POST", "/v1/jobs", other)
         assert status == 201, answer
         service.wait_for(answer["id"], "succeeded")
         for job in jobs.values():

@@ -12,6 +12,7 @@ import pytest
 from tests.support.cluster import until
 from tests.support.on_pilots import USER, OfAUser, processes
 from tests.support.on_slurm import a_shared_folder, as_user, shell
+from tests.support.registry import a_registry, busybox
 from tests.support.slurm import TOOLS, Slurm
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.needs_tool(*TOOLS, "openssl", "bwrap")]
@@ -50,11 +51,15 @@ def test_pilots_and_tasks_run_as_the_user(cluster: OfAUser) -> None:
     cluster.wait_for(job, "cancelled")
 
 
-def test_a_job_with_an_image_is_refused(cluster: OfAUser) -> None:
-    status, told = cluster.ask("POST", "/v1/jobs", shell("true", image="127.0.0.1:9/bb:1"))
-    assert status == 501, told
-    assert "No engine here can run it in an image" in json.dumps(told)
-    assert "in a service that runs as root" in json.dumps(told)
+@pytest.mark.needs_tool("docker-registry", "busybox")
+def test_a_job_runs_in_its_image(cluster: OfAUser, tmp_path: Path) -> None:
+    with a_registry(tmp_path / "registry") as registry:
+        registry.push("bb", [busybox()], config={"Env": ["PATH=/bin"]})
+        look = f"id -un; cat /etc/system; ls {cluster.slurm.devices}; exit 7"
+        job = cluster.submit(shell(look, image=f"{registry.host}/bb:1", resources={"gpu": 1}))
+        cluster.wait_for(job, "failed")
+    assert cluster.output(job).split()[:2] == [USER, "busybox"]
+    assert "exit code 7" in json.dumps(cluster.job(job))
 
 
 def test_a_job_is_suspended_goes_on_and_is_entered(cluster: OfAUser) -> None:

@@ -142,11 +142,7 @@ class LocalBackend:
         (self._state_dir / layout.RUN).mkdir(mode=0o700, exist_ok=True)
         told = await self._launcher.hello()
         self.isolation = told
-        missing = told.get("missing", {})
-        why = missing.get("images", "")
-        if told.get("namespaces") != "own":
-            why = missing.get("own", "namespaces cannot be made")
-        if why:
+        if why := told.get("missing", {}).get("images", ""):
             self._no_images = f"No image can be run on this machine: {why}."
         if self._images is not None:
             await self._images.start()
@@ -459,9 +455,7 @@ class LocalBackend:
     def images(self) -> Images:
         """Return where images are; Raises Rejected where none can be run."""
         if self._images is None or self._no_images:
-            why = (
-                self._no_images or "Images need a service that runs as root; this one does not."
-            )
+            why = self._no_images or "No engine here can run images."
             raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
         return self._images
 

@@ -105,7 +105,7 @@ class Agent:
             else {int(device.index): (*paths, *SHARED_FILES) for device, paths in found}
         )
         self._image_bytes = 0
-        images = Images(folder, lambda: self._image_bytes) if os.geteuid() == 0 else None
+        images = Images(folder, lambda: self._image_bytes)
         self._backend = LocalBackend(folder, self._files, images)
         self._files_of_jobs = NodeFiles(folder, self._backend)
         if found:

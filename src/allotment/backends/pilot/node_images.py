@@ -135,8 +135,9 @@ class NodeImages:
 
     def _asking(self) -> Images:
         if self._images is None:
-            why = "Images need a service that runs as root; this one does not."
-            raise Rejected(Code.NOT_SUPPORTED, why, INSTEAD[Ability.IMAGES])
+            raise Rejected(
+                Code.NOT_SUPPORTED, "No engine here can run images.", INSTEAD[Ability.IMAGES]
+            )
         return self._images
 
     def _up(self) -> Sequence[Link]:
@@ -180,10 +181,6 @@ def _keep_from_strangers(wish: ImageWish, links: Iterable[Link]) -> None:
 
 def why_no_images(isolation: Isolation) -> str:
     """Return why a node runs no images; '' where it does."""
-    if isolation.uid:
-        return "its pilot is not root's"
-    if isolation.namespaces != "own":
-        return isolation.missing.get("own", "namespaces cannot be made")[:MOST_WORDS]
     return isolation.missing.get("images", "")[:MOST_WORDS]
 
 

@@ -225,8 +225,8 @@ def test_engines_that_cannot_run_images_or_mount_data_say_so() -> None:
     assert Ability.VERSIONS not in abilities_of(setup, Path("/s"))
 
 
-def test_a_service_that_is_not_roots_refuses_images(tmp_path: Path) -> None:
+def test_an_engine_without_a_store_refuses_images(tmp_path: Path) -> None:
     backend = LocalBackend(tmp_path)
-    with pytest.raises(Rejected, match="runs as root") as refused:
+    with pytest.raises(Rejected, match="No engine here") as refused:
         asyncio.run(backend.images().resolve(ImageWish("x", "ann", "/")))
     assert refused.value.code is Code.NOT_SUPPORTED

@@ -1,10 +1,10 @@
-"""Makes the layer that drivers need above an image; a process of its own, as root.
+"""Makes the layer that drivers need above an image; a process of its own.
 
     python … build        (a Wish on stdin, one line of JSON on stdout: layer.py has both)
 
 In a mount and a PID namespace of its own it mounts the image, goes there, and makes in it what
-a vendor's hooks would. The linker's cache is made by the host's ldconfig as a user that is
-nobody else and has no rights, since it reads files of anybody's making.
+a vendor's hooks would. The linker's cache is made by the host's ldconfig, by root's as a user
+that is nobody else, and without rights, since it reads files of anybody's making.
 
 All that is imported is imported before the root changes, and nothing can be after it.
 """
@@ -20,7 +20,8 @@ import struct
 import sys
 from typing import Any, Final, NamedTuple
 
-from allotment.backends.local.runner import image_root, libc
+from allotment.backends.local.runner import image_root, libc, spawn, user_namespace
+from allotment.backends.local.runner.mounts import User
 from allotment.rights import paths
 from allotment.rights.sealing import take_no_more_code
 
@@ -45,7 +46,7 @@ def main() -> None:
     libc.die_with_parent(signal.SIGKILL)
     os.umask(0o022)  # That of the service lets nobody in.
     wish = json.loads(sys.stdin.buffer.read())
-    libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWPID)
+    user_namespace.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWPID)
     child = os.fork()
     if not child:
         libc.die_with_parent(signal.SIGKILL)
@@ -61,10 +62,12 @@ def _tell(told: dict[str, Any]) -> None:
 def _made(wish: dict[str, Any]) -> dict[str, Any]:
     """Make the layer; tell what is doubtful in it, or why there is none."""
     try:
-        drivers, ldconfig = _enter(wish)
+        drivers, ldconfig, proc = _enter(wish)
     except OSError as error:
         return {"trouble": _words(error), "why": _FULL if error.errno in _NO_ROOM else ""}
     try:
+        image_root.make_plain_folder("/proc")
+        image_root.attach(proc, "/proc", is_systems=True)
         return {"doubt": _fill(wish, drivers, ldconfig)}
     except OSError as error:
         # All is as on the host but for the image.
@@ -85,8 +88,8 @@ class _Driver(NamedTuple):
     soname: str
 
 
-def _enter(wish: dict[str, Any]) -> tuple[list[_Driver], int]:
-    """Make the image the root; return what is to be in it, and ldconfig. Raises OSError."""
+def _enter(wish: dict[str, Any]) -> tuple[list[_Driver], int, int]:
+    """Make the image the root; return its drivers, ldconfig and /proc. Raises OSError."""
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
     drivers: list[_Driver] = []
     for bind in wish["binds"]:
@@ -100,18 +103,17 @@ def _enter(wish: dict[str, Any]) -> tuple[list[_Driver], int]:
     layers, folder = os.open(wish["store"], _LOOK), os.open(wish["folder"], _LOOK)
     take_no_more_code()
     os.mkdir("root", 0o755, dir_fd=folder)
+    proc = image_root.own_proc()
     place = f"/proc/self/fd/{folder}"
     image_root.mount_layers(wish["layers"], layers, place, f"{place}/root")
     image_root.go_to_root(f"{place}/root")
     os.close(layers)
     os.close(folder)
-    return drivers, ldconfig
+    return drivers, ldconfig, proc
 
 
 def _fill(wish: dict[str, Any], drivers: list[_Driver], ldconfig: int) -> str:
     """Make what the layer has; return what is doubtful. Raises OSError."""
-    image_root.make_plain_folder("/proc")
-    libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
     for driver in drivers:
         image_root.make_target(driver.at, is_folder=driver.is_folder)
         image_root.attach(driver.tree, driver.at)
@@ -144,7 +146,7 @@ def _make_cache(ldconfig: int, folders: list[str], uid: int) -> str:
     if ldconfig < 0:
         return "the linker's cache is not made: the machine has no statically linked ldconfig"
     os.mkdir(_ASIDE, 0o700)
-    os.chown(_ASIDE, uid, uid)
+    os.chown(_ASIDE, uid, -1)
     try:
         if (status := _run(ldconfig, folders, uid)) != 0:
             return f"the linker's cache is not made: ldconfig ended with {status}"
@@ -182,9 +184,8 @@ def _run(ldconfig: int, folders: list[str], uid: int) -> int:
     try:
         for fd in (0, 1, 2):
             os.close(fd)
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        if uid != os.geteuid():
+            spawn.become(User(uid, uid, ()))
         libc.no_new_privileges()
         os.nice(_NICE)
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))

@@ -87,7 +87,8 @@ class DriverLayers:
         try:
             wish = Wish(
                 ready.layers, str(self._store.folder / "layers"), str(folder), edits.binds,
-                edits.links, edits.folders, ldconfig, LINKER,
+                edits.links, edits.folders, ldconfig,
+                LINKER if os.geteuid() == 0 else os.geteuid(),
             )  # fmt: skip
             made = _made(wish)
             if made.trouble:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from allotment.backends.local.runner.overlay import opaque_mark
 from allotment.service.ports import ImagePython
 
 USUAL: Final = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -25,7 +26,6 @@ _PLAIN: Final = re.compile(r"/[A-Za-z0-9._/+@-]{1,300}")
 _GLIBC: Final = re.compile(rb"GNU C Library \(.*release version 2\.([0-9]{1,2})\b")
 _GLIBC_BEGINS: Final = b"GNU C Library ("
 _GLIBC_LONGEST: Final = 200
-_OPAQUE_MARK: Final = "trusted.overlay.opaque"
 _MOST_LINKS: Final = 40
 _MOST_LOOKS: Final = 200_000
 """How often it is looked whether a layer has a name: some seconds."""
@@ -108,7 +108,7 @@ def _look(folders: Sequence[str], name: str) -> tuple[list[str] | str, str]:
 
 def _is_opaque(path: str) -> bool:
     try:
-        return os.getxattr(path, _OPAQUE_MARK, follow_symlinks=False) == b"y"
+        return os.getxattr(path, opaque_mark(), follow_symlinks=False) == b"y"
     except OSError:
         return False
 

@@ -1,10 +1,11 @@
 """Unpacks one layer, from stdin into an empty folder which it makes its root first.
 
-    python … unpack FOLDER DIFF_ID MOST_BYTES MOST_FILES      (as root; prints one line of JSON)
+    python … unpack FOLDER DIFF_ID MOST_BYTES MOST_FILES      (prints one line of JSON)
 
 A process of its own: whatever a layer says, there is nothing else to be reached, its memory is
 bounded, and it ends with whoever feeds it. It keeps of root's rights the few that it needs, and
-has a mount namespace of its own. Entries are made by descriptors of folders that are opened
+has a mount namespace of its own. Who is not root has rights over its own files only, in a user
+namespace: all files become its own. Entries are made by descriptors of folders that are opened
 without following links. What no task may get from an image is left out: devices, set-uid bits,
 extended attributes. Whiteouts become those of overlay mounts.
 
@@ -24,7 +25,7 @@ import tarfile
 from typing import IO, Final, cast
 
 from allotment.backends.local.images.packed import PIECE, Unreadable, pieces
-from allotment.backends.local.runner import libc
+from allotment.backends.local.runner import libc, overlay, user_namespace
 from allotment.rights.sealing import take_no_more_code
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,7 +36,6 @@ _MOST_FOLDERS_OPEN: Final = 200
 _BLOCK: Final = 4096
 _WHITEOUT: Final = ".wh."
 _OPAQUE: Final = ".wh..wh..opq"
-_OPAQUE_MARK: Final = "trusted.overlay.opaque"
 _KEPT_BITS: Final = 0o1777
 _LARGEST_ID: Final = 2**32 - 2
 _RIGHTS: Final = (
@@ -45,6 +45,8 @@ _RIGHTS: Final = (
     libc.CAP_SYS_ADMIN,
 )
 """The last for the mark of an opaque folder. A whiteout is no device, and needs none."""
+_RIGHTS_OF_USER: Final = (libc.CAP_DAC_OVERRIDE,)
+"""Whose mark is the user's as well, and who gives files to nobody else."""
 
 
 class Bad(Exception):
@@ -151,7 +153,7 @@ class LayerFolder:
                 _write(file, piece)
                 left -= len(piece)
             os.fchown(fd, *_owner(entry))
-            os.fchmod(fd, entry.mode & _KEPT_BITS)
+            os.fchmod(fd, _mode(entry))
             moment = max(0, int(entry.mtime * 1_000_000_000))
             os.utime(fd, ns=(moment, moment))
 
@@ -165,7 +167,7 @@ class LayerFolder:
                 self._cover([*above, name])
         fd = self._folder([*above, name])
         os.fchown(fd, *_owner(entry))
-        os.fchmod(fd, entry.mode & _KEPT_BITS)
+        os.fchmod(fd, _mode(entry))
 
     def _link(self, above: list[str], name: str, target: list[str]) -> None:
         if not target:
@@ -194,7 +196,7 @@ class LayerFolder:
             os.mknod(hidden, stat.S_IFCHR, 0, dir_fd=folder)
 
     def _cover(self, parts: list[str]) -> None:
-        os.setxattr(self._folder(parts), _OPAQUE_MARK, b"y")
+        os.setxattr(self._folder(parts), overlay.opaque_mark(), b"y")
 
     # ── folders ─────────────────────────────────────────────────────────────────────
 
@@ -236,7 +238,7 @@ class LayerFolder:
             self._forget(above, parts[-1])
             os.mkdir(parts[-1], 0o755, dir_fd=above)
             fd = os.open(parts[-1], _FOLDER, dir_fd=above)
-            os.setxattr(fd, _OPAQUE_MARK, b"y")
+            os.setxattr(fd, overlay.opaque_mark(), b"y")
         if len(self._open) >= _MOST_FOLDERS_OPEN:
             self._close_all(keep=parts)
         self._open[path] = fd
@@ -262,7 +264,17 @@ def _parts(name: str) -> list[str]:
 def _owner(entry: tarfile.TarInfo) -> tuple[int, int]:
     if not (0 <= entry.uid <= _LARGEST_ID and 0 <= entry.gid <= _LARGEST_ID):
         raise Bad(f"{entry.name} belongs to an impossible user")
-    return entry.uid, entry.gid
+    # Without root's rights all is the user's own.
+    return (entry.uid, entry.gid) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+
+
+def _mode(entry: tarfile.TarInfo) -> int:
+    """Return what may be done with a file: of one that would be root's, a task is no owner.
+
+    Where it is the task's user's, its owner has at least the rights of all others.
+    """
+    mode = entry.mode & _KEPT_BITS
+    return mode if os.geteuid() == 0 else mode | (mode & 0o007) << 6
 
 
 def _look(folder: int, name: str) -> os.stat_result | None:
@@ -316,11 +328,11 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     os.umask(0o022)
     os.chdir(folder)
-    libc.unshare(libc.CLONE_NEWNS)
+    user_namespace.unshare(libc.CLONE_NEWNS)
     libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
     take_no_more_code()
     os.chroot(".")
-    libc.keep_capabilities(_RIGHTS)
+    libc.keep_capabilities(_RIGHTS if os.geteuid() == 0 else _RIGHTS_OF_USER)
     root = os.open("/", _FOLDER)
     told = _told(root, diff_id, (int(most_bytes), int(most_files)))
     print(json.dumps(told), flush=True)

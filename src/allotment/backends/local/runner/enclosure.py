@@ -7,8 +7,7 @@ lets it. Standard library and the runner's own modules only.
 import os
 import signal
 
-from allotment.backends.local.runner import libc, procfs, tree
-from allotment.backends.local.runner.cgroup_files import write
+from allotment.backends.local.runner import libc, procfs, tree, user_namespace
 
 _PROC = libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
 
@@ -18,14 +17,11 @@ def enclose() -> bool:
 
     If not, what our descendants leave behind comes to us.
     """
-    if os.geteuid() == 0:
-        libc.unshare(libc.CLONE_NEWPID)
-    elif _is_allowed():
-        _unshare_as_user()
-    else:
-        libc.become_subreaper()
-        return False
-    return True
+    if os.geteuid() == 0 or _is_allowed():
+        user_namespace.unshare(libc.CLONE_NEWPID)
+        return True
+    libc.become_subreaper()
+    return False
 
 
 def mount_own() -> None:
@@ -55,22 +51,13 @@ def _reap() -> bool:
         return False
 
 
-def _unshare_as_user() -> None:
-    uid, gid = os.geteuid(), os.getegid()
-    libc.unshare(libc.CLONE_NEWUSER | libc.CLONE_NEWPID)
-    # Without it no group could be mapped; those we are in count on.
-    write("/proc/self/setgroups", "deny")
-    write("/proc/self/uid_map", f"{uid} {uid} 1")
-    write("/proc/self/gid_map", f"{gid} {gid} 1")
-
-
 def _is_allowed() -> bool:
     """Try all of it in a child: some systems give the namespace, and no right in it."""
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            _unshare_as_user()
+            user_namespace.unshare(libc.CLONE_NEWPID)
             inner = os.fork()
             if inner == 0:
                 mount_own()

@@ -108,6 +108,8 @@ def _enter_and_fork(folder: str, argv: list[str]) -> int:
 
 def _go_between(entry: Entry, namespaces: list[int]) -> int:
     libc.die_with_parent(signal.SIGKILL)
+    libc.no_new_privileges()
+    take_no_more_code()
     try:
         for handle in namespaces:
             libc.setns(handle)

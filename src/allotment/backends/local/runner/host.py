@@ -2,15 +2,28 @@
 
 import os
 import signal
+import stat
 from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from allotment.backends.local.runner import hierarchy, image_root, libc, mounts, procfs, scratch
+from allotment.backends.local.runner import (
+    hierarchy,
+    image_root,
+    libc,
+    mounts,
+    overlay,
+    procfs,
+    scratch,
+    user_namespace,
+    verdict,
+)
+from allotment.backends.local.runner.schema import TaskImage
 from allotment.rights.removing import remove
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _TRIED: Final = "run/overlay"
+_EMPTY: Final = "empty"
 _PLACES: Final = ("/usr/bin/bwrap", "/usr/local/bin/bwrap", "/bin/bwrap")
 
 
@@ -51,8 +64,8 @@ class Host:
         self.namespaces = "bwrap" if self.bwrap else "none"
         if own_namespaces_work(state_dir, self.devices, self.missing):
             self.namespaces = "own"
-            if problem := _said_by(partial(_try_overlay, state_dir)):
-                self.missing["images"] = problem
+        if problem := why_no_images(state_dir, self.devices):
+            self.missing["images"] = problem
         self.scratch_root, self.scratch = "", -1
         self.stdin = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self.home = os.open(".", _FOLDER)
@@ -91,9 +104,8 @@ def own_namespaces_work(
     if os.geteuid() != 0:
         missing["own"] = "only root makes namespaces without help"
         return False
-    problem = _said_by(
-        partial(_try_namespaces, mounts.View(state_dir, devices, (), (), (), ()))
-    )
+    view = mounts.View(state_dir, devices, (), (), (), ())
+    problem = _said_by_first(partial(_try_mounts, view))
     if problem:
         missing["own"] = problem
     return not problem
@@ -107,7 +119,7 @@ def _said_by(attempt: Callable[[], None]) -> str:
         try:
             attempt()
         except BaseException as error:  # noqa: BLE001 - a forked child must not go on
-            os.write(write_end, str(error).encode()[:4000])
+            os.write(write_end, verdict.text_of(error).encode()[:4000])
         finally:
             os._exit(0)
     os.close(write_end)
@@ -117,10 +129,15 @@ def _said_by(attempt: Callable[[], None]) -> str:
     return problem
 
 
-def _try_namespaces(view: mounts.View) -> None:
-    libc.unshare(libc.CLONE_NEWPID)
-    if said := _said_by(partial(_try_mounts, view)):
-        raise OSError(said)
+def _said_by_first(attempt: Callable[[], None]) -> str:
+    """Try something in the first process of a PID namespace; return as `_said_by` does."""
+
+    def begin() -> None:
+        user_namespace.unshare(libc.CLONE_NEWPID)
+        if said := _said_by(attempt):
+            raise OSError(0, said)
+
+    return _said_by(begin)
 
 
 def _try_mounts(view: mounts.View) -> None:
@@ -129,28 +146,45 @@ def _try_mounts(view: mounts.View) -> None:
     mounts.build(view)
 
 
-def _try_overlay(state_dir: str) -> None:
-    """Mount an overlay as a task with an image has it, and leave nothing behind."""
+# ── images ──────────────────────────────────────────────────────────────────────────────
+
+
+def why_no_images(state_dir: str, devices: tuple[mounts.Device, ...]) -> str:
+    """Make the world of a task with an empty image, and leave nothing behind.
+
+    Return what keeps that from working, and what to do; '' where it works.
+    """
     folder = f"{state_dir}/{_TRIED}"
     remove(None, folder)
-    os.mkdir(folder, 0o700)
     try:
-        for name in ("lower", "upper", "work", "root"):
-            os.mkdir(f"{folder}/{name}")
-        libc.unshare(libc.CLONE_NEWNS)
-        libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
-        os.chdir(folder)  # A path may have a comma or a colon in it.
-        flags = libc.MS_NOSUID | libc.MS_NODEV
-        options = f"lowerdir=lower,upperdir=upper,workdir=work{image_root.OF_TASKS}"
-        try:
-            libc.mount("overlay", "root", "overlay", flags, options)
-            with open("root/written", "w", encoding="utf-8"):
-                pass
-            libc.unmount("root")
-        except OSError as error:
-            why = os.strerror(error.errno or 0)
-            text = f"{state_dir} is on a disk that cannot take what tasks write into images"
-            raise OSError(f"{text} (overlay: {why})") from error
+        os.makedirs(f"{folder}/{image_root.LAYERS}/{_EMPTY}", 0o755)
+        problem = _said_by_first(partial(_try_image, folder, devices))
     finally:
-        os.chdir("/")
         remove(None, folder)
+    return problem and (user_namespace.why_not() or problem.replace(f"/{_TRIED}", ""))
+
+
+def _try_image(folder: str, devices: tuple[mounts.Device, ...]) -> None:
+    libc.die_with_parent(signal.SIGKILL)
+    libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
+    layer = f"{folder}/{image_root.LAYERS}/{_EMPTY}"
+    try:
+        os.setxattr(layer, overlay.opaque_mark(), b"y")
+        os.mknod(f"{layer}/hidden", stat.S_IFCHR)
+    except OSError as error:
+        raise image_root.unfit_disk(folder, error) from error
+    user = f"user:x:{os.geteuid()}:{os.getegid()}"
+    image: TaskImage = {
+        "record": "",
+        "layers": [_EMPTY],
+        "passwd": user,
+        "group": user,
+        "home": "/home",
+        "uid": os.geteuid(),
+        "gid": os.getegid(),
+    }
+    home, written = os.open(folder, _FOLDER), os.open(folder, _FOLDER)
+    view = mounts.View(folder, devices, (), (), (), ())
+    image_root.build(view, image, "/", home, (folder, written))
+    with open("/written", "w", encoding="utf-8"):
+        pass

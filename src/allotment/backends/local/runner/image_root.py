@@ -20,7 +20,7 @@ import stat
 from collections.abc import Generator
 from typing import Final
 
-from allotment.backends.local.runner import datasets, libc, mounts
+from allotment.backends.local.runner import datasets, libc, mounts, overlay
 from allotment.backends.local.runner.mounts import Place, View
 from allotment.backends.local.runner.schema import Dataset, TaskImage
 from allotment.rights import paths, removing
@@ -105,13 +105,17 @@ def build(
     paths_of = [*(place.path for place in places), *(mount.at for mount in view.mounts)]
     system = os.open("/sys", _LOOK)
     system_tree = _copy(system, "/sys", is_read_only=True)
-    devices = [mounts.look_at(path) for path in view.devices if mounts.under(path, "/dev")]
-    folders = mounts.open_folders(view.folders)
-    # They are copied, for from a root that was let go of nothing can be mounted.
-    kept = [(path, _copy(handle, path, is_read_only=False)) for path, handle in folders]
+    asked = [mounts.look_at(path) for path in view.devices if mounts.under(path, "/dev")]
+    devices, is_root = [*view.plain, *asked], os.geteuid() == 0
+    # They are copied, for from a root that was let go of nothing can be mounted. Of devices
+    # only root makes others.
+    kept = [_kept(path, is_folder=True) for path in view.folders]
+    if not is_root:
+        kept += [_kept(device.path, is_folder=False) for device in devices]
     host = {name: _read(f"/etc/{name}") for name in _FROM_HOST}
     layers = _again_here(f"{view.hidden}/{LAYERS}", os.open(LAYERS, _LOOK, dir_fd=home))
     folder = _again_here(*written_to)
+    proc = own_proc()
     libc.mount("tmpfs", _STAGE, "tmpfs", libc.MS_NOSUID | libc.MS_NODEV, _STAGES_OPTIONS)
     root = f"{_STAGE}/root"
     os.mkdir(root, 0o755)
@@ -126,21 +130,24 @@ def build(
             make_plain_folder(f"/{name}")
     libc.unmount(root)
     names = [f"{_STAGE}/{_UPPER}", *image["layers"]]
-    mount_layers(names, layers, f"/proc/self/fd/{folder}", root, OF_TASKS)
+    try:
+        mount_layers(names, layers, f"/proc/self/fd/{folder}", root, OF_TASKS)
+    except OSError as error:
+        raise unfit_disk(written_to[0], error) from error
     go_to_root(root)
     os.close(layers)
     os.close(folder)
-    libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    attach(proc, "/proc", is_systems=True)
     attach(system_tree, "/sys", is_systems=True)
     for at, tree in drivers:
         attach(tree, at)
-    mounts.build_dev([*view.plain, *devices], [])
-    for path, tree in kept:
-        os.mkdir(path, 0o755)
+    mounts.build_dev(devices if is_root else [], [])
+    for path, tree, is_folder in kept:
+        make_target(path, is_folder=is_folder)
         attach(tree, path, is_systems=True)
     for path, tree in sorted(zip(paths_of, trees, strict=True), key=lambda p: len(p[0])):
         attach(tree, path)
-    for fd in (system, *(place.handle for place in places), *(fd for _, fd in folders)):
+    for fd in (system, *(place.handle for place in places)):
         os.close(fd)
 
 
@@ -156,6 +163,32 @@ def _copy(handle: int, path: str, is_read_only: bool) -> int:  # noqa: FBT001 - 
     except OSError as error:
         raise OSError(error.errno, f"{path}: {error.strerror}") from error
     return tree
+
+
+def _kept(path: str, *, is_folder: bool) -> tuple[str, int, bool]:
+    """Copy a device of the host, or a folder of such, as it is."""
+    handle = paths.resolve(path)
+    try:
+        return path, _copy(handle, path, is_read_only=False), is_folder
+    finally:
+        os.close(handle)
+
+
+def own_proc() -> int:
+    """Mount what shows the processes of our PID namespace; return a copy for another root.
+
+    Without root's rights it has to be done where another such is to be seen.
+    """
+    try:
+        libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
+    except OSError as error:
+        why = "a task may not mount its own /proc, as where parts of /proc are covered"
+        raise OSError(error.errno, f"{why}: {os.strerror(error.errno or 0)}") from error
+    handle = os.open("/proc", _LOOK)
+    try:
+        return libc.clone_tree(handle)
+    finally:
+        os.close(handle)
 
 
 def _driver(bind: Dataset) -> tuple[str, int]:
@@ -198,6 +231,12 @@ def _again_here(path: str, folder: int) -> int:
     return found
 
 
+def unfit_disk(path: str, error: OSError) -> OSError:
+    """Return in words what a disk said that is no good for images."""
+    text = f"{path} is on a disk that cannot take what tasks write into images"
+    return OSError(error.errno, f"{text} (overlay: {os.strerror(error.errno or 0)})")
+
+
 def mount_layers(
     names: list[str], layers: int, written: str, root: str, more: str = ""
 ) -> None:
@@ -208,7 +247,7 @@ def mount_layers(
     for name in (_UPPER, _WORK):
         os.mkdir(f"{written}/{name}", 0o755)
     ours = f"upperdir={written}/{_UPPER},workdir={written}/{_WORK}"
-    options = f"lowerdir={':'.join(names)},{ours}{more}"
+    options = f"lowerdir={':'.join(names)},{ours}{more}{overlay.options()}"
     os.fchdir(layers)
     try:
         flags = libc.MS_NOSUID | libc.MS_NODEV

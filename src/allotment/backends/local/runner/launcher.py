@@ -32,6 +32,7 @@ from allotment.backends.local.runner import (
     supervisor,
     timers,
     tree,
+    user_namespace,
     warmup,
     watchdog,
 )
@@ -286,18 +287,24 @@ class Launcher:
     # ── children ────────────────────────────────────────────────────────────────────
 
     def _launch(self, request: Request, claim: Claim) -> None:
-        has_own = is_own(request, self._host)
-        if has_own:
-            libc.unshare(libc.CLONE_NEWPID)
+        pid = self._fork_first() if is_own(request, self._host) else os.fork()
+        if pid == 0:
+            self._leave_behind()
+            supervisor.supervise(request, self._host, claim, lambda: self._is_terminated)
+        self._keys[pid] = request["key"]
+
+    def _fork_first(self) -> int:
+        """Fork the first process of a PID namespace. Raises OSError."""
+        if os.geteuid() != 0:
+            return user_namespace.fork_first()
+        libc.unshare(libc.CLONE_NEWPID)
+        pid = -1
         try:
             pid = os.fork()
-            if pid == 0:
-                self._leave_behind()
-                supervisor.supervise(request, self._host, claim, lambda: self._is_terminated)
         finally:
-            if has_own:
+            if pid:
                 libc.setns(self._pid_namespace, libc.CLONE_NEWPID)
-        self._keys[pid] = request["key"]
+        return pid
 
     def _leave_behind(self) -> None:
         """Become another process: keep the host's facts, close what is the launcher's.

@@ -35,7 +35,9 @@ def kind_for(request: Request, host: Host) -> str:
     """Return by what a task's namespaces are made: own, bwrap or none. Raises Unavailable."""
     asked = request.get("namespaces", "auto")
     if "image" in request:
-        asked = "own"
+        if why := host.missing.get("images"):
+            raise Unavailable(f"images cannot be run here: {why}")
+        return "own"
     if request.get("mounts") and "none" in (asked, host.namespaces if asked == "auto" else ""):
         raise Unavailable("datasets cannot be mounted without namespaces")
     if asked == "auto":

@@ -1,0 +1,115 @@
+"""Namespaces of one's own, also for who is not root: then in a user namespace.
+
+In it the user is mapped to itself alone, so files and `id` say what they say outside, and has
+all rights there, over nobody's files but its own. A program that it executes has none of them.
+"""
+
+import errno
+import os
+import re
+from typing import Final
+
+from allotment.backends.local.runner import libc, procfs
+
+_SETTINGS: Final = (
+    ("kernel/unprivileged_userns_clone", "0", "1"),
+    ("user/max_user_namespaces", "0", "a few thousand"),
+    ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
+)
+"""Below /proc/sys: what keeps users from it by which value, and a value that lets them."""
+_OVERLAYS_SINCE: Final = (5, 11)
+
+
+def unshare(flags: int) -> None:
+    """Leave the shared namespaces; for PID it holds for the children only. Raises OSError."""
+    if os.geteuid() == 0:
+        libc.unshare(flags)
+        return
+    uid, gid = os.geteuid(), os.getegid()
+    try:
+        libc.unshare(libc.CLONE_NEWUSER | flags)
+    except OSError as error:
+        why = f"its user may not make namespaces here: {os.strerror(error.errno or 0)}"
+        raise OSError(error.errno, why) from error
+    # Without it no group could be mapped; those we are in count on.
+    _write("setgroups", "deny")
+    _write("uid_map", f"{uid} {uid} 1")
+    _write("gid_map", f"{gid} {gid} 1")
+    libc.no_new_privileges()
+
+
+def _write(name: str, text: str) -> None:
+    try:
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+    except OSError as error:
+        why = f"its user has no rights in its namespaces ({name}): {error.strerror}"
+        raise OSError(error.errno, why) from error
+
+
+def fork_first() -> int:
+    """Fork the first process of a PID namespace, as one who is not root; it mounts its own.
+
+    Nobody comes back from a user namespace: so a child goes there, and its child is adopted by
+    us, who have to be a subreaper. Raises OSError.
+    """
+    told, tell = os.pipe()
+    between = os.fork()
+    if between:
+        os.close(tell)
+        said = os.read(told, 4000).decode(errors="replace")
+        os.close(told)
+        os.waitpid(between, 0)
+        if not said.isdecimal():
+            raise OSError(errno.EPERM, said or "it was killed")
+        return int(said)
+    said, pid = "", -1
+    try:
+        unshare(libc.CLONE_NEWPID | libc.CLONE_NEWNS)
+        pid = os.fork()
+        said = f"{pid}"
+    except BaseException as error:  # noqa: BLE001 - a forked child must not go on
+        said = str(error)
+    if pid:
+        os.write(tell, said.encode())
+        os._exit(0)
+    os.close(told)
+    os.close(tell)
+    return 0
+
+
+def why_not() -> str:
+    """Return what on this machine keeps users from mounting images, and what to do about it.
+
+    '' where nothing is known, or for root.
+    """
+    if os.geteuid() == 0:
+        return ""
+    for name, value, better in _SETTINGS:
+        try:
+            found = procfs.read(f"/proc/sys/{name}").strip()
+        except OSError:
+            continue
+        if found == value:
+            setting = name.replace("/", ".")
+            return (
+                f"users may not make user namespaces with rights in them ({setting} is "
+                f"{value}); an administrator can set it to {better}, or run the service as root"
+            )
+    release = os.uname().release
+    version = re.match(r"(\d+)\.(\d+)", release)
+    if version and (int(version[1]), int(version[2])) < _OVERLAYS_SINCE:
+        return (
+            f"on Linux {release} only root makes overlay mounts, and users from 5.11 on; an "
+            "administrator can install a newer one, or run the service as root"
+        )
+    return ""
+
+
+def main() -> None:
+    """Exit with 0 where a user may mount, with 1 where not."""
+    try:
+        unshare(libc.CLONE_NEWNS)
+        libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
+    except OSError:
+        os._exit(1)
