@@ -79,7 +79,8 @@ def of_build(lines: Sequence[str]) -> Trouble:
     if lines[0].startswith(_UNSHARE):
         return Trouble(NO_BUILDER, lines[0])
     if refused := [line for line in lines if _NAMESPACE.match(line)]:
-        return Trouble(NO_BUILDER, refused[-1])
+        why = "the namespaces of this task let no step run; those of a service of root's do"
+        return Trouble(NO_BUILDER, f"{why}: {refused[-1]}")
     if _NO_OVERLAY.search(said):
         return Trouble(NO_FOLDER, said)
     if _ROOM.search(said):

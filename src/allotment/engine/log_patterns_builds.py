@@ -138,7 +138,8 @@ BUILDS: Final = (
             "The machine has no buildah, or does not let it work.",
             PLATFORM,
             NEVER,
-            "An administrator installs buildah there, and allows user namespaces.",
+            "An administrator installs buildah there, allows user namespaces, and for steps "
+            "(RUN) runs the service as root.",
         ),
         "no_builder",
         "buildah is not installed on this machine",

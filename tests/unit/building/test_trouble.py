@@ -87,7 +87,9 @@ def test_a_machine_that_lets_no_user_make_namespaces() -> None:
     assert trouble.of_build((line, "")).code == "no_builder"
     line = "error running subprocess: remounting /dev in mount namespace read-only: no"
     failed = 'Error: building at STEP "RUN true": exit status 1'
-    assert trouble.of_build(("STEP 2/2: RUN true", line, failed)).code == "no_builder"
+    found = trouble.of_build(("STEP 2/2: RUN true", line, failed))
+    assert found.code == "no_builder"
+    assert "service of root" in str(found)
 
 
 def test_what_a_step_prints_of_namespaces_is_its_own_matter() -> None:
