@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from allotment.backends.local.runner import layout, procfs
+from allotment.backends.local.runner.schema import PROTOCOL
 from tests.integration.local.harness import Runner, Task, a_runner, until
 
 
 def test_hello_tells_what_is_in_force(runner: Runner) -> None:
     hello = runner.ask({"op": "hello"})
-    assert hello["protocol"] == 1
+    assert hello["protocol"] == PROTOCOL
     assert hello["start_time"] == procfs.start_time(hello["pid"])
     if os.geteuid() == 0:
         assert (hello["namespaces"], hello["cgroup"]) == ("own", "v1")

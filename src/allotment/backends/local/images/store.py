@@ -7,8 +7,8 @@
     images/made/NAME.users   who used it: for others it is not there
     images/new/              what is being made; emptied at the start
 
-All is root's alone. One service at a time has a state folder, so it is the only writer; those
-who hold an image are supervisors, which may outlive it.
+All is the service's alone. One service at a time has a state folder, so it is the only
+writer; those who hold an image are supervisors, which may outlive it.
 """
 
 import contextlib

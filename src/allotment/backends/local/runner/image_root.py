@@ -2,7 +2,7 @@
 
 Everything is made in the task's own mount namespace, so it goes with the last of its processes,
 however they end. Layers are shared and only read; what the task writes lies in a folder beside
-its scratch folder, which root alone enters and which counts as scratch space.
+its scratch folder, which no other user enters and which counts as scratch space.
 
 First the image is the root, and what it lacks is made in memory: mount points, who the user
 is, what the host knows of names. Then that is one layer more, and the task's root lies above

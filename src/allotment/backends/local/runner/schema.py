@@ -10,7 +10,7 @@ from typing import Final, Literal, NotRequired, TypedDict, cast
 
 from allotment.rights.mount_points import trouble_of
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """Of the launcher's socket. `hello` and `retire` are understood by every version."""
 
 STATUS_VERSION: Final = 1
@@ -72,8 +72,8 @@ class Request(TypedDict):
     `argv` is a list; a string is a line for /bin/sh. `env` is the whole environment.
     `read_only` and `writable` are host paths; `devices` device files to be seen in /dev.
     `phases` are parts of starting that came before. `log_bytes` is the cap of each of the two
-    streams. Without `cpu_ceiling` the CPU amount is a weight only. `uid`, `gid`, `groups` and
-    `image` need a launcher that is root.
+    streams. Without `cpu_ceiling` the CPU amount is a weight only. `uid`, `gid` and
+    `groups` need a launcher that is root.
     """
 
     key: str
