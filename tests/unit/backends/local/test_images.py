@@ -16,6 +16,7 @@ from allotment.backends.local.images.helper import Helpers
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.backends.local.runner.user_namespace import too_old
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
 from allotment.client.image_login import keep
@@ -230,3 +231,9 @@ def test_an_engine_without_a_store_refuses_images(tmp_path: Path) -> None:
     with pytest.raises(Rejected, match="No engine here") as refused:
         asyncio.run(backend.images().resolve(ImageWish("x", "ann", "/")))
     assert refused.value.code is Code.NOT_SUPPORTED
+
+
+def test_a_kernel_that_lets_only_root_mount_images_is_named() -> None:
+    assert "Linux 5.10.0-28-amd64 does not let users" in too_old("5.10.0-28-amd64")
+    newer = ("5.12.0", "5.15.0-91-generic", "6.1", "odd")
+    assert [*map(too_old, newer)] == [""] * 4

@@ -17,7 +17,8 @@ _SETTINGS: Final = (
     ("kernel/apparmor_restrict_unprivileged_userns", "1", "0"),
 )
 """Below /proc/sys: what keeps users from it by which value, and a value that lets them."""
-_OVERLAYS_SINCE: Final = (5, 11)
+_SINCE: Final = (5, 12)
+"""Users may mount overlays since 5.11, and make copies of mounts read-only since this one."""
 
 
 def unshare(flags: int) -> None:
@@ -30,6 +31,8 @@ def unshare(flags: int) -> None:
         libc.unshare(libc.CLONE_NEWUSER | flags)
     except OSError as error:
         why = f"its user may not make namespaces here: {os.strerror(error.errno or 0)}"
+        if error.errno == errno.ENOSPC:
+            why = "its user has as many as it may have of user.max_user_namespaces"
         raise OSError(error.errno, why) from error
     # Without it no group could be mapped; those we are in count on.
     _write("setgroups", "deny")
@@ -68,8 +71,10 @@ def fork_first() -> int:
         unshare(libc.CLONE_NEWPID | libc.CLONE_NEWNS)
         pid = os.fork()
         said = f"{pid}"
+    except OSError as error:
+        said = error.strerror or str(error)
     except BaseException as error:  # noqa: BLE001 - a forked child must not go on
-        said = str(error)
+        said = repr(error)
     if pid:
         os.write(tell, said.encode())
         os._exit(0)
@@ -96,14 +101,18 @@ def why_not() -> str:
                 f"users may not make user namespaces with rights in them ({setting} is "
                 f"{value}); an administrator can set it to {better}, or run the service as root"
             )
-    release = os.uname().release
+    return too_old(os.uname().release)
+
+
+def too_old(release: str) -> str:
+    """Return why a release of Linux does not let users mount images; '' where it does."""
     version = re.match(r"(\d+)\.(\d+)", release)
-    if version and (int(version[1]), int(version[2])) < _OVERLAYS_SINCE:
-        return (
-            f"on Linux {release} only root makes overlay mounts, and users from 5.11 on; an "
-            "administrator can install a newer one, or run the service as root"
-        )
-    return ""
+    if version is None or (int(version[1]), int(version[2])) >= _SINCE:
+        return ""
+    return (
+        f"Linux {release} does not let users mount images, and 5.12 does; an administrator can "
+        "install a newer one"
+    )
 
 
 def main() -> None:
