@@ -1,6 +1,8 @@
 """Launchers for the tests of the local runner."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +13,14 @@ from tests.integration.local.harness import (
     groups_of,
     until,
 )
+
+
+@pytest.fixture(scope="module")
+def reachable_once() -> Iterator[Path]:
+    """A folder that all users may pass through; pytest closes its own to them."""
+    with tempfile.TemporaryDirectory(prefix="allot-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,14 +38,6 @@ from tests.support.registry import (
 pytestmark = MARKS
 
 UNTIL_TOLD = "while ! test -e $TMPDIR/go; do sleep 0.05; done"
-
-
-@pytest.fixture(scope="module")
-def reachable_once() -> Iterator[Path]:
-    """A folder that all users may pass through; pytest closes its own to them."""
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
 
 
 @pytest.fixture(scope="module")

@@ -414,9 +414,9 @@ def registry(reachable: Path) -> Iterator[Registry]:
         yield made
 
 
-@pytest.fixture(params=[OF_ROOT, OF_ONE_USER])
-def service(request: pytest.FixtureRequest, reachable: Path) -> Iterator[WithUsers]:
-    with a_service(reachable, kind=request.param) as made:
+@pytest.fixture(scope="module", params=[OF_ROOT, OF_ONE_USER])
+def service(request: pytest.FixtureRequest, reachable_once: Path) -> Iterator[WithUsers]:
+    with a_service(reachable_once / request.param.__name__, kind=request.param) as made:
         yield made
 
 
