@@ -156,18 +156,20 @@ def why_no_images(state_dir: str, devices: tuple[mounts.Device, ...]) -> str:
     """
     folder = f"{state_dir}/{_TRIED}"
     remove(None, folder)
-    try:
-        os.makedirs(f"{folder}/{image_root.LAYERS}/{_EMPTY}", 0o755)
-        problem = _said_by_first(partial(_try_image, folder, devices))
-    finally:
-        remove(None, folder)
-    return problem and (user_namespace.why_not() or problem.replace(f"/{_TRIED}", ""))
+    problem = _said_by_first(partial(_try_image, folder, devices)).replace(f"/{_TRIED}", "")
+    remove(None, folder)
+    if not problem or os.geteuid() == 0:
+        return problem
+    if barred := _said_by(user_namespace.mount):
+        return user_namespace.why_barred() or barred
+    return user_namespace.too_old(os.uname().release) or problem
 
 
 def _try_image(folder: str, devices: tuple[mounts.Device, ...]) -> None:
     libc.die_with_parent(signal.SIGKILL)
     libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
     layer = f"{folder}/{image_root.LAYERS}/{_EMPTY}"
+    os.makedirs(layer)
     try:
         os.setxattr(layer, overlay.opaque_mark(), b"y")
         os.mknod(f"{layer}/hidden", stat.S_IFCHR)

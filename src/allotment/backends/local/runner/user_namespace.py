@@ -30,7 +30,8 @@ def unshare(flags: int) -> None:
     try:
         libc.unshare(libc.CLONE_NEWUSER | flags)
     except OSError as error:
-        why = f"its user may not make namespaces here: {os.strerror(error.errno or 0)}"
+        said = os.strerror(error.errno or 0)
+        why = f"its user may not make namespaces here, as in a container: {said}"
         if error.errno == errno.ENOSPC:
             why = "its user has as many as it may have of user.max_user_namespaces"
         raise OSError(error.errno, why) from error
@@ -83,13 +84,14 @@ def fork_first() -> int:
     return 0
 
 
-def why_not() -> str:
-    """Return what on this machine keeps users from mounting images, and what to do about it.
+def mount() -> None:
+    """Try whether a user may mount at all. Raises OSError."""
+    unshare(libc.CLONE_NEWNS)
+    libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
 
-    '' where nothing is known, or for root.
-    """
-    if os.geteuid() == 0:
-        return ""
+
+def why_barred() -> str:
+    """Return which setting keeps users from that, and what to do about it; '' for none."""
     for name, value, better in _SETTINGS:
         try:
             found = procfs.read(f"/proc/sys/{name}").strip()
@@ -101,7 +103,7 @@ def why_not() -> str:
                 f"users may not make user namespaces with rights in them ({setting} is "
                 f"{value}); an administrator can set it to {better}, or run the service as root"
             )
-    return too_old(os.uname().release)
+    return ""
 
 
 def too_old(release: str) -> str:
@@ -118,7 +120,6 @@ def too_old(release: str) -> str:
 def main() -> None:
     """Exit with 0 where a user may mount, with 1 where not."""
     try:
-        unshare(libc.CLONE_NEWNS)
-        libc.mount("none", "/", "", libc.MS_REC | libc.MS_SLAVE)
+        mount()
     except OSError:
         os._exit(1)
