@@ -224,6 +224,10 @@ def test_the_store_shares_layers_and_forgets_what_nobody_uses(
     assert len(list((service.state / "images/layers").iterdir())) == 4
     job = service.submitted(f"{registry.host}/on-1:1", "sleep 1000")
     service.wait_for(job, "running")
+    view = json.loads(
+        service.allot("image", "inspect", "--json", f"{registry.host}/on-1:1").stdout
+    )
+    assert (view["is_here"], len(view["layers"])) == (True, 2)
     refused = service.allot("image", "rm", f"{registry.host}/on-1:1")
     assert refused.returncode == 1
     assert "A task uses" in refused.stderr

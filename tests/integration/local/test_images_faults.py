@@ -253,9 +253,12 @@ def test_an_image_that_is_here_runs_though_its_registry_is_gone(
     assert "does not answer" in service.refused(exact, "ben")
 
 
-def test_the_store_keeps_its_limit(reachable: Path, registry: Scripted) -> None:
+@pytest.mark.parametrize("kind", [OF_ROOT, OF_ONE_USER])
+def test_the_store_keeps_its_limit(
+    reachable: Path, registry: Scripted, kind: type[WithUsers]
+) -> None:
     config = CONFIG.replace("limits: {", "limits: {image_store: 5MiB, ")
-    with a_service(reachable, config) as service:
+    with a_service(reachable, config, kind) as service:
         for number in range(3):
             registry.image(f"bb-{number}", busybox(a_file("n", str(number))))
             job = service.run(f"{registry.host}/bb-{number}:1", "cat /n", "ann")
