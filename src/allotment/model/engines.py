@@ -36,7 +36,7 @@ class Ability(StrEnum):
     FOLDERS = "folders"
     """The same of folders that an administrator registered under a name."""
     VERSIONS = "versions"
-    """The service sees what a task leaves, and can keep that as a version of a dataset."""
+    """The service can read what a task leaves, and keep that as a version of a dataset."""
     ENVIRONMENTS = "environments"
     """A task finds the packages that its job asks for."""
 

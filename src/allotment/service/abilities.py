@@ -28,7 +28,7 @@ INSTEAD = {
     "its name it needs an engine of type local or pilot, of type kubernetes with `shared`, or "
     "of type slurm with bubblewrap (`apt install bubblewrap`).",
     Ability.VERSIONS: "Take `save` and `checkpoint.save` out, or name an engine of type "
-    "local or slurm, or of type pilot without `folder`.",
+    "local, slurm or pilot.",
     Ability.ENVIRONMENTS: "Take `environment` out, or bring an `image` that has the packages. "
     "An environment needs an engine of type local, slurm or pilot, or of type kubernetes with "
     "`shared`.",

@@ -102,7 +102,7 @@ class Pipeline:
         self.telemetry = Telemetry()
         self.committer = Committer(store, self.telemetry, self._release)
         self.datasets = Datasets(engine.state, own.folders.root, self.command)
-        restoring = Restoring(engine.state, self.datasets, own.folders, self.command)
+        restoring = Restoring(engine.state, self.datasets, self.command)
         self.uses = DataUses(engine.state, self.datasets, backend, restoring)
         self.tracking = Tracking(engine.state, tracker, clock.wall)
         self.dispatcher = Dispatcher(

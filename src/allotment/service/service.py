@@ -184,7 +184,9 @@ class Service:
         self.code = Code(self.state, self.finding, self.folders, backend)
         self.environments = self.pipeline.dispatcher.environments
         self.datasets = self.pipeline.datasets
-        self._saving = Saving(self.state, self.datasets, self.folders, self.pipeline.command)
+        self._saving = Saving(
+            self.state, self.datasets, self.pipeline.workspaces, self.pipeline.command
+        )
         self.studying = Studying(self.pipeline, proposer)
         self.sweeping = Sweeping(
             self.pipeline, self.finding, self._archive, turns, self.studying.trouble

@@ -4,14 +4,17 @@ The service never opens a file of a job itself. It asks the workspace of the eng
 job's tasks are on, and says whose rights count.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from allotment.model.ids import Actor, AttemptNo, JobId, TaskKey
+from allotment.model.quantity import WallTime
 from allotment.service.batch.files import File
+from allotment.service.content.manifest import Kind as FileKind
 from allotment.service.launch import Folders
 from allotment.service.ports import Identity
 
@@ -154,6 +157,63 @@ class OpenFile(Protocol):
     async def close(self) -> None: ...
 
 
+class LeftFile(Protocol):
+    """A file that is to become part of a version, open for one thread."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def kind(self) -> FileKind: ...
+
+    @property
+    def digest(self) -> str:
+        """Return what its SHA-256 should be; zeros where nobody read it before."""
+        ...
+
+    def pieces(self, offset: int, size: int) -> Iterator[bytes]:
+        """Read a part of it, as several threads may. Raises OSError, Rejected, BackendError."""
+        ...
+
+
+class LeftFiles(Protocol):
+    """Files that a job left, or a part of them, to become a version: for one thread."""
+
+    @property
+    def only(self) -> str:
+        """Return which part of their folder is meant; '' for all of it."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Return from which nodes they have to come; none where they are here."""
+        ...
+
+    def files(self, most: int) -> tuple[Sequence[FileBelow], bool]:
+        """Return at most so many files, in order; and whether these are all.
+
+        Raises FileNotFoundError where there is no such folder, and as `LeftFile`.
+        """
+        ...
+
+    def opened(self, path: str) -> AbstractContextManager[LeftFile]:
+        """Open one of them. Raises as `LeftFile`."""
+        ...
+
+    def close(self) -> None:
+        """Read nothing more."""
+        ...
+
+
+class KeptReport(msgspec.Struct, frozen=True):
+    """What is told of a checkpoint that is put back. `path` is below its job's folder."""
+
+    path: str
+    step: int
+    progress_milli: int
+    at: WallTime
+
+
 # ── the port ────────────────────────────────────────────────────────────────────────────
 
 
@@ -238,6 +298,39 @@ class Bringing(Protocol):
         """Have a copy of a job's code on its nodes, where `folders` says. As `bring`.
 
         A node keeps `limit` bytes of one user's code at most.
+        """
+        ...
+
+
+@runtime_checkable
+class Fetching(Protocol):
+    """An ability of some workspaces: fetch what jobs leave on disks of nodes."""
+
+    folders: Folders
+
+    def left_files(
+        self, job: JobId, left: Left, only: str = "", step: int = 0
+    ) -> AbstractAsyncContextManager[LeftFiles]:
+        """Have the files of a folder at hand, or of `only` a part: a checkpoint at a step.
+
+        Raises BackendError where a node cannot be asked now, and Rejected where a checkpoint
+        is not the newest any more.
+        """
+        ...
+
+    async def has_checkpoint(self, job: JobId, path: str, step: int) -> bool:
+        """Whether a job finds a checkpoint that it reported: `prepare` puts it to its nodes.
+
+        Raises BackendError.
+        """
+        ...
+
+    async def put_back(
+        self, job: JobId, left: Left, kept: KeptReport, lay: Callable[[str], Awaitable[None]]
+    ) -> None:
+        """Have a checkpoint that `lay` puts below a folder on nodes, whole.
+
+        Raises BackendError, and what `lay` does.
         """
         ...
 

@@ -274,9 +274,9 @@ def abilities_of(setup: EngineSetup, folder: Path) -> frozenset[Ability]:
 
             return abilities_with(program_of(setup))
         case EngineType.PILOT:
-            from allotment.backends.pilot.backend import abilities_on  # noqa: PLC0415
+            from allotment.backends.pilot.backend import PilotBackend  # noqa: PLC0415
 
-            return abilities_on(setup.folder)
+            return PilotBackend.abilities
         case EngineType.KUBERNETES:
             from allotment.backends.kubernetes.backend import abilities_on  # noqa: PLC0415
 

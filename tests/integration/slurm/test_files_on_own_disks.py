@@ -374,7 +374,7 @@ class OfAUserAlone(OfAUser):
 
 
 @pytest.mark.needs_tool("bwrap")
-def test_pilots_of_a_user_get_code_and_data_too() -> None:
+def test_pilots_of_a_user_get_code_and_data_and_give_outputs_too() -> None:
     def made(ours: Path, disk: Path, slurm: Slurm) -> OfAUserAlone:
         for node in ("n1", "n2"):
             slurm.seen_by(node, disk).chmod(0o1777)
@@ -389,8 +389,21 @@ def test_pilots_of_a_user_get_code_and_data_too() -> None:
         for words in (("create", "words"), ("put", "words", project)):
             done = running.allot("data", *words)
             assert done.returncode == 0, done.stderr
-        script = "cat a /data/w/a; pwd; id -u; echo x >a; echo x >/data/w/a || echo read-only"
-        small = ("--cpus", "0.1", "--memory", "64MiB", "--data", "words=/data/w")
+        assert running.allot("data", "create", "results").returncode == 0
+        script = (
+            "cat a /data/w/a; pwd; id -u; echo x >a; echo x >/data/w/a || echo read-only; "
+            "echo of-a-user >$ALLOT_OUTPUT_DIR/a"
+        )
+        small = (
+            "--cpus",
+            "0.1",
+            "--memory",
+            "64MiB",
+            "--data",
+            "words=/data/w",
+            "--save",
+            "results",
+        )
         words = ("run", "-q", "--code", project, *small, "--", "sh", "-c", script)
         ran = running.allot(*words)
         assert ran.returncode == 0, ran.stderr
@@ -398,3 +411,7 @@ def test_pilots_of_a_user_get_code_and_data_too() -> None:
         assert said[:2] == ["in-code", "in-code"]
         assert said[2].startswith(f"{running.disk}/pilots/")
         assert said[3:] == [str(NOBODY), "read-only"]
+        until(lambda: bool(running.job(1)["saved"]), "its outputs to be saved")
+        got = running.allot("data", "get", "results", str(running.state / "got"))
+        assert got.returncode == 0, got.stderr
+        assert (running.state / "got/a").read_text() == "of-a-user\n"

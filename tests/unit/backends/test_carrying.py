@@ -34,7 +34,7 @@ class Wire:
         self._files = NodeFiles(disk, LocalBackend(disk))
         self._before = before
 
-    async def call(self, op: fm.FileOp, kind: Any = None) -> Any:
+    async def call(self, op: fm.FileOp, kind: Any = None, longer_s: float = 0) -> Any:  # noqa: ARG002
         sent = msgspec.msgpack.decode(msgspec.msgpack.encode(op), type=fm.FileOp)
         self._before(sent)
         answer = msgspec.msgpack.encode(await self._files.do(sent))

@@ -92,11 +92,6 @@ COURTESY_S = 30.0
 LEASE_S = 3600.0
 
 
-def abilities_on(disk: str) -> frozenset[Ability]:
-    """Return what can be done with the nodes' own disks; '' where they see the service's."""
-    return PilotBackend.abilities - {Ability.VERSIONS} if disk else PilotBackend.abilities
-
-
 class PilotBackend:
     """Runs tasks on whole nodes. `nodes` are those of the configuration.
 
@@ -128,7 +123,6 @@ class PilotBackend:
         self._nodes = nodes
         self._divided = divided
         self._idle_s, self._lease_s = idle_s, lease_s
-        self.abilities = abilities_on(disk)
         if images is None:
             self.abilities = self.abilities - {Ability.IMAGES}
         self.holdings = NodeHoldings(

@@ -8,7 +8,8 @@ import asyncio
 import contextlib
 import errno
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from secrets import token_hex
 
@@ -17,15 +18,16 @@ import msgspec
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.link import Link
 from allotment.backends.together import gather_all
-from allotment.model.errors import BackendError, Code
+from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import JobId
 from allotment.model.quantity import GIB
 from allotment.rights.disk import is_too_full
 from allotment.rights.flushing import flush
 from allotment.rights.removing import remove
 from allotment.service.checkpoints import Reported
+from allotment.service.data.left_files import FolderFiles
 from allotment.service.ports import Identity
-from allotment.service.workspace import Changed, FileBelow, JobFolders, Left
+from allotment.service.workspace import Changed, FileBelow, JobFolders, KeptReport, Left
 
 LARGEST = 64 * GIB
 MOST_FILES = 100_000
@@ -166,7 +168,11 @@ class Checkpoints:
             return
         await link.call(fm.ClearCheckpoints(wanted.job))
         await link.call(fm.MakeFolders(wanted))
-        folder = self._of(wanted.job) / saved.version
+        await self.send(link, wanted.job, saved, left)
+
+    async def send(self, link: Link, job: JobId, saved: Saved, left: Left) -> None:
+        """Put a checkpoint that is here to a node. Raises BackendError."""
+        folder = self._of(job) / saved.version
         for file in saved.files:
             await self._send(link, folder / file.path, file, left)
         size, at_ms = len(saved.report), saved.at_ns // 1_000_000
@@ -189,8 +195,64 @@ class Checkpoints:
             if not data:
                 raise BackendError(f"the checkpoint that was kept is incomplete: {file.path}")
 
+    # ── as versions of datasets ─────────────────────────────────────────────────────────
+
+    def files(self, job: JobId, folder: str, only: str, step: int) -> FolderFiles:
+        """Return the files of the newest checkpoint: that is to be this one. Raises Rejected
+        and BackendError."""
+        saved = self.of(job)
+        if saved is None or not is_of(saved, f"{folder}/{only}", step):
+            raise Rejected(
+                Code.CONFLICT, "A newer one was reported, or it is not here any more."
+            )
+        return FolderFiles(str(self._of(job) / saved.version), None, only, saved.files)
+
+    async def put_back(
+        self, job: JobId, folder: str, kept: KeptReport, lay: Callable[[str], Awaitable[None]]
+    ) -> Saved:
+        """Have a checkpoint that `lay` puts below a folder be the newest, and return it.
+
+        Raises BackendError, and what `lay` does.
+        """
+        path = f"{folder}/{kept.path}"
+        saved = await asyncio.to_thread(self.of, job)
+        if saved is not None and is_of(saved, path, kept.step):
+            return saved
+        version = token_hex(8)
+        place = self._of(job) / version
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True)
+        try:
+            await lay(str(place))
+            files = await asyncio.to_thread(_files_in, place)
+        except BaseException:
+            await asyncio.to_thread(remove, None, str(place))
+            raise
+        report = msgspec.json.encode(Reported(path, kept.step, kept.progress_milli / 1000))
+        saved = Saved(version, kept.at * 1_000_000, report, files)
+        await asyncio.to_thread(self._note, job, saved)
+        return saved
+
     def _of(self, job: JobId) -> Path:
         return self._folder / str(job)
+
+
+def _files_in(folder: Path) -> tuple[FileBelow, ...]:
+    found = FolderFiles(str(folder), None)
+    try:
+        return tuple(found.files(sys.maxsize)[0])
+    finally:
+        found.close()
+
+
+def is_of(saved: Saved, path: str, step: int) -> bool:
+    """Whether a checkpoint is what a job reported by this path and step."""
+    try:
+        reported = msgspec.json.decode(saved.report, type=Reported, strict=False)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    is_there = os.path.normpath(reported.path) == os.path.normpath(path)
+    return is_there and reported.step == step
 
 
 def part_of(report: bytes, folder: str) -> str | None:

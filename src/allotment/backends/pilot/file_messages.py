@@ -70,6 +70,25 @@ class Part(msgspec.Struct, frozen=True):
     hint: str = ""
 
 
+class DigestFiles(msgspec.Struct, frozen=True, tag="digest_files"):
+    """Read files of an attempt. Answered with a Digested for each."""
+
+    left: Left
+    paths: tuple[str, ...]
+
+
+class Digested(msgspec.Struct, frozen=True):
+    """A file that was read to its end; of one that cannot be read, why."""
+
+    digest: str = ""
+    size: int = 0
+    inode: int = 0
+    is_program: bool = False
+    """Whether its owner may run it."""
+    code: str = ""
+    message: str = ""
+
+
 class ForgetFiles(msgspec.Struct, frozen=True, tag="forget_files"):
     """Remove all that some jobs left on the node. Answered with nothing."""
 
@@ -193,6 +212,7 @@ FileOp = (
     | LookAt
     | ListFiles
     | ReadFile
+    | DigestFiles
     | ForgetFiles
     | PutFile
     | ClearCheckpoints

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import hashlib
 import os
 import stat
 from contextlib import ExitStack
@@ -13,6 +14,8 @@ from allotment.backends.pilot.file_messages import (
     LONGEST_LIST,
     PIECE,
     ClearCheckpoints,
+    Digested,
+    DigestFiles,
     FileOp,
     ForgetFiles,
     HasKept,
@@ -36,13 +39,14 @@ from allotment.backends.pilot.file_messages import (
 )
 from allotment.backends.pilot.node_content import NodeContent
 from allotment.backends.pilot.node_kept import NodeKept
-from allotment.model.errors import BackendError, Rejected
+from allotment.model.errors import BackendError, Code, Rejected
 from allotment.rights import paths
 from allotment.rights.removing import remove
 from allotment.rights.user import rights_of
 from allotment.service.files import open_left, shown
 from allotment.service.host_workspace import HostWorkspace
-from allotment.service.workspace import FileBelow, Watched
+from allotment.service.threads import Threads
+from allotment.service.workspace import FileBelow, Left, Watched
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -51,6 +55,8 @@ MOST_HELD = 512
 """Of which a node says that it has them, those used last."""
 LOOK_S = 15.0
 """Shorter than the service waits for any answer: a silent file system is not a silent node."""
+DIGEST_S = 4 * 3600.0
+"""As long as the service may take to save what a job left."""
 
 
 class NodeFiles:
@@ -61,6 +67,7 @@ class NodeFiles:
         self._content = NodeContent(folder, backend.runs)
         self._here = HostWorkspace(str(folder), LOOK_S)
         self._backend = backend
+        self._digesting = Threads("digests", each=1)
 
     async def do(self, op: FileOp) -> object:
         """Carry out one order. Raises BackendError."""
@@ -81,6 +88,8 @@ class NodeFiles:
                 return bounded(tuple(files), is_all=is_all)
             case ReadFile():
                 return await self._read(op)
+            case DigestFiles(left, names):
+                return await self._digest(left, names)
             case _:
                 return await self._change(op)
 
@@ -116,7 +125,7 @@ class NodeFiles:
         def piece() -> Part:
             found = open_left(op.left, op.path)
             if found is None:
-                return Part(code="not_found", message="there is no such folder")
+                return Part(code=Code.NOT_FOUND.value, message="there is no such folder")
             try:
                 data = os.pread(found.fd, min(op.size, PIECE), op.offset)
                 return Part(data, found.size, os.fstat(found.fd).st_ino)
@@ -127,6 +136,37 @@ class NodeFiles:
             return await self._here.read(op.left, piece)
         except Rejected as error:
             return Part(code=error.code.value, message=error.message, hint=error.hint)
+
+    async def _digest(self, left: Left, names: tuple[str, ...]) -> list[Digested]:
+        def work() -> list[Digested]:
+            return [digested(left, name) for name in names]
+
+        try:
+            return await self._digesting.run(left.asked_by, work, DIGEST_S)
+        except TimeoutError:
+            raise BackendError("the file system of its outputs does not answer") from None
+        except OSError as error:
+            raise BackendError(f"a file of it cannot be read: {error.strerror}") from error
+
+
+def digested(left: Left, path: str) -> Digested:
+    """Read a file, no further than it is long now: it may grow meanwhile. Raises OSError."""
+    try:
+        found = open_left(left, path)
+    except Rejected as error:
+        return Digested(code=error.code.value, message=error.message)
+    if found is None:
+        return Digested(code=Code.NOT_FOUND.value, message="there is no such folder")
+    digest, at = hashlib.sha256(), 0
+    try:
+        state = os.fstat(found.fd)
+        while data := os.pread(found.fd, min(found.size - at, PIECE), at):
+            digest.update(data)
+            at += len(data)
+    finally:
+        os.close(found.fd)
+    is_program = bool(state.st_mode & stat.S_IXUSR)
+    return Digested(digest.hexdigest(), at, state.st_ino, is_program)
 
 
 def put(op: PutFile) -> None:

@@ -6,14 +6,22 @@ the gang's first task is. What a job reports is looked for there too.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from typing import TypeVar
 
 import structlog
 
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.bringing import Bringing
-from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
+from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, is_of, left_in
+from allotment.backends.pilot.collecting import FilesOnNodes
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.node_images import refused_by_node
 from allotment.backends.pilot.sending import Sending
@@ -30,7 +38,9 @@ from allotment.service.workspace import (
     FileBelow,
     JobFolders,
     Kept,
+    KeptReport,
     Left,
+    LeftFiles,
     Listed,
     OpenFile,
     Watched,
@@ -90,7 +100,7 @@ class NodeDisks:
         if (carrying := self._carrying.get(wanted.job)) is not None:
             await asyncio.wait([carrying])
         await self._tell(nodes, wanted.job, fm.MakeFolders(wanted))
-        own = f"{self.folders.root}/checkpoints/{wanted.job}"
+        own = self._own(wanted.job)
         if own not in wanted.folders:
             return
         # Where tasks of it run already, what they save meanwhile is newer.
@@ -223,6 +233,36 @@ class NodeDisks:
         finally:
             self._occupy(watched.nodes, -1)
         return changed.at_ns
+
+    # ── what becomes versions ───────────────────────────────────────────────────────────
+
+    @contextlib.asynccontextmanager
+    async def left_files(
+        self, job: JobId, left: Left, only: str = "", step: int = 0
+    ) -> AsyncGenerator[LeftFiles]:
+        if only and left.folder == self._own(job):  # It is here since it counts as saved.
+            yield await asyncio.to_thread(self._kept.files, job, left.folder, only, step)
+            return
+        async with self._held(left.nodes, job) as links:
+            asked = FilesOnNodes(dict(zip(left.nodes, links, strict=True)), left, only)
+            try:
+                yield asked
+            finally:
+                asked.close()
+
+    async def has_checkpoint(self, job: JobId, path: str, step: int) -> bool:
+        saved = await asyncio.to_thread(self._kept.of, job)
+        return saved is not None and is_of(saved, path, step)
+
+    async def put_back(
+        self, job: JobId, left: Left, kept: KeptReport, lay: Callable[[str], Awaitable[None]]
+    ) -> None:
+        saved = await self._kept.put_back(job, left.folder, kept, lay)
+        async with self._held(left.nodes, job) as links:
+            await gather_all([self._kept.send(link, job, saved, left) for link in links])
+
+    def _own(self, job: JobId) -> str:
+        return f"{self.folders.root}/checkpoints/{job}"
 
     async def forget(self, job: JobId) -> None:
         """Remove the checkpoint of a job that is kept here."""

@@ -81,6 +81,10 @@ class Receiving:
         """Return how many files came whole."""
         return len(self.digests)
 
+    def has(self, digest: str, size: int) -> bool:
+        """Whether such a file is here already: it need not come."""
+        return self._shelf.has_file(digest) and self._shelf.file(digest).stat().st_size == size
+
     def feed(self, *pieces: bytes | memoryview) -> None:
         """Take what came. Raises Rejected, and OSError where the disk does not take it."""
         with self._turn:

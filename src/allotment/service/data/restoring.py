@@ -3,14 +3,15 @@
 A folder of checkpoints may be lost: with a disk, with a machine, or since somebody tidied up.
 So before an attempt begins it is looked whether what the job reported last is there, with its
 owner's rights. If not, the newest version is laid out under another name and gets its own when
-it is whole; the job is told to go on from it.
+it is whole; the job is told to go on from it. Nodes with disks of their own get it from what
+the service keeps for them: there it is laid out.
 """
 
 import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -36,8 +37,9 @@ from allotment.service.data.objects.listing import COMPLETE
 from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.wishes import Wish
 from allotment.service.host_accounts import HostAccounts
-from allotment.service.launch import Account, Folders
+from allotment.service.launch import Account
 from allotment.service.threads import Threads
+from allotment.service.workspace import Fetching, KeptReport, Left, Workspace
 
 PATIENCE_S: Final = 4 * 3600.0
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -49,15 +51,20 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 class Restoring:
     """Has the newest checkpoint of jobs in place before they begin."""
 
-    def __init__(self, state: State, datasets: Datasets, folders: Folders, wish: Wish) -> None:
+    def __init__(self, state: State, datasets: Datasets, wish: Wish) -> None:
         self._state = state
         self._datasets = datasets
-        self._folders = folders
         self._wish = wish
         self._accounts = HostAccounts()
         self._threads = Threads("restoring", each=2, total=4)
 
-    async def ready(self, job: JobRecord, is_wanted: Callable[[], bool]) -> tuple[Phase, ...]:
+    async def ready(
+        self,
+        job: JobRecord,
+        workspace: Workspace,
+        nodes: Sequence[str],
+        is_wanted: Callable[[], bool],
+    ) -> tuple[Phase, ...]:
         """Have a job's newest checkpoint in place; return how long it took to restore it.
 
         Raises BackendError where that cannot be now, and StoreTrouble.
@@ -66,17 +73,16 @@ class Restoring:
         if found is None or found[1].checkpoint is None:
             return ()
         (dataset, version), kept = found, found[1].checkpoint
-        began, folder = time.time(), self._folders.checkpoints(job.id, job.spec)
+        began, folder = time.time(), workspace.folders.checkpoints(job.id, job.spec)
         account = await self._accounts.of(job.owner)
         reported = job.checkpoint.path if job.checkpoint is not None else ""
-        places = (reported, f"{folder}/{kept.path}")
-        work = partial(self._restored, dataset, version, kept, reported, folder, account)
         try:
-            if dataset.kind is DataKind.OBJECTS:
-                await self._fetched(dataset, version, places, account, is_wanted)
-                if not is_wanted():
-                    return ()
-            if not await self._threads.run(job.owner.user, work, PATIENCE_S):
+            if isinstance(workspace, Fetching):
+                is_back = await self._to_nodes(job, workspace, nodes, found, account, is_wanted)
+            else:
+                places = (reported, f"{folder}/{kept.path}")
+                is_back = await self._here(job, found, folder, places, account, is_wanted)
+            if not is_back:
                 return ()
         except FileNotFoundError:
             return ()  # The version goes just now, or the records are those of a backup.
@@ -96,6 +102,56 @@ class Restoring:
         ms = int((time.time() - began) * 1000)
         return (Phase("checkpoint", Instant(int(began * 1000)), Millis(ms)),)
 
+    async def _here(
+        self,
+        job: JobRecord,
+        found: tuple[Dataset, DataVersion],
+        folder: str,
+        places: tuple[str, ...],
+        account: Account,
+        is_wanted: Callable[[], bool],
+    ) -> bool:
+        """Have a version below a folder that the service sees, unless it is in its place."""
+        dataset, version = found
+        if dataset.kind is DataKind.OBJECTS:
+            await self._fetched(dataset, version, places, account, is_wanted)
+            if not is_wanted():
+                return False
+        work = partial(self._restored, dataset, version, places[0], folder, account)
+        return await self._threads.run(job.owner.user, work, PATIENCE_S)
+
+    async def _to_nodes(
+        self,
+        job: JobRecord,
+        workspace: Fetching,
+        nodes: Sequence[str],
+        found: tuple[Dataset, DataVersion],
+        account: Account,
+        is_wanted: Callable[[], bool],
+    ) -> bool:
+        """Have a version on nodes, unless what the job reported last goes there anyhow."""
+        kept, newest, spec = found[1].checkpoint, job.checkpoint, job.spec.checkpoint
+        if kept is None or (spec is not None and spec.dir):
+            return False  # What lies in a folder of the user's is not ours to write.
+        if newest is not None and await workspace.has_checkpoint(
+            job.id, newest.path, newest.step
+        ):
+            return False
+        told = KeptReport(kept.path, kept.step, kept.progress_milli, found[1].closed_at)
+        ours = Account(account.name, account.home)
+
+        async def lay(folder: str) -> None:
+            if not await self._here(job, found, folder, ("",), ours, is_wanted):
+                raise _NotWanted
+
+        own = workspace.folders.checkpoints(job.id, job.spec)
+        who = account.identity
+        left = Left(own, tuple(nodes), who, who, account.name, job.owner.user)
+        with suppress(_NotWanted):
+            await workspace.put_back(job.id, left, told, lay)
+            return True
+        return False
+
     def _newest(self, job: JobRecord) -> tuple[Dataset, DataVersion] | None:
         """Return the version that is a job's newest checkpoint, if its owner may read it."""
         how, names = job.spec.checkpoint, self._datasets.names
@@ -112,7 +168,6 @@ class Restoring:
         self,
         dataset: Dataset,
         version: DataVersion,
-        kept: JobCheckpoint,
         reported: str,
         folder: str,
         account: Account,
@@ -121,6 +176,8 @@ class Restoring:
 
         Raises OSError, and FileNotFoundError where the version is not there any more.
         """
+        kept = version.checkpoint
+        assert kept is not None
         with rights_of(account.identity):
             if reported and _is_there(reported):
                 return False
@@ -196,6 +253,10 @@ class Restoring:
             return files, tree / below
         files = [_below(each, below) for each in found if each.path != f"{below}{COMPLETE}"]
         return tuple(files), tree / below
+
+
+class _NotWanted(Exception):
+    """The job was cancelled while its checkpoint was fetched."""
 
 
 class _NotWhatWasPut(Exception):

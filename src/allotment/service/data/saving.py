@@ -2,34 +2,32 @@
 
 These are the outputs of jobs that succeeded, and checkpoints of jobs while they run: of these
 the newest, and as many of a job stay as it says. The files are read with the rights of the
-job's owner, as if it had put the folder itself. A service that ends in the middle begins again:
-there is no version before all files are there.
+job's owner, as if it had put the folder itself; on nodes with disks of their own by the runners
+there. A service that ends in the middle begins again: there is no version before all files are
+there.
 """
 
 import asyncio
 import contextlib
 import hashlib
-import os
 import posixpath
-import stat
+import sys
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
-from allotment.engine.records import CheckpointRecord, JobRecord
+from allotment.engine.records import AttemptRecord, CheckpointRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.datasets import DataKind, Dataset, JobCheckpoint
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import SYSTEM, JobId
 from allotment.model.quantity import WallTime, show_bytes
-from allotment.rights import paths
 from allotment.rights.disk import is_too_full
-from allotment.rights.user import rights_of
 from allotment.service.content.manifest import (
     BadManifest,
     FileEntry,
@@ -37,8 +35,9 @@ from allotment.service.content.manifest import (
     read,
     written,
 )
-from allotment.service.content.receiving import UNSAID, Receiving
+from allotment.service.content.receiving import Receiving
 from allotment.service.data.datasets import Datasets
+from allotment.service.data.left_files import FolderFiles, changed
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.checkpoints import new_folder
 from allotment.service.data.objects.listing import COMPLETE, folder_of
@@ -46,20 +45,19 @@ from allotment.service.data.objects.parts import MOST_SENT, ChangedMeanwhile, me
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.wishes import Wish
-from allotment.service.files import files_below
 from allotment.service.host_accounts import HostAccounts
-from allotment.service.launch import Account, Folders
 from allotment.service.threads import Threads
-from allotment.service.workspace import FileBelow
+from allotment.service.workspace import Fetching, Left, LeftFiles
+from allotment.service.workspaces import Workspaces
 
 log = structlog.get_logger("allot.service")
 
+T = TypeVar("T")
 LOOK_EVERY_S: Final = 2.0
 TRIES: Final = 8
 FIRST_PAUSE_S: Final = 2.0
 AGAIN_S: Final = 60.0
 SAVING_S: Final = 4 * 3600.0
-_PIECE: Final = 1 << 20
 _NO_DIGEST: Final = "0" * 64
 _PASSING: Final = {Code.UNAVAILABLE, Code.UNCERTAIN, Code.CONFLICT}
 
@@ -67,13 +65,17 @@ _PASSING: Final = {Code.UNAVAILABLE, Code.UNCERTAIN, Code.CONFLICT}
 class Saving:
     """Saves the outputs and the checkpoints of jobs."""
 
-    def __init__(self, state: State, datasets: Datasets, folders: Folders, wish: Wish) -> None:
+    def __init__(
+        self, state: State, datasets: Datasets, workspaces: Workspaces, wish: Wish
+    ) -> None:
         self._state = state
         self._datasets = datasets
-        self._folders = folders
+        self._workspaces = workspaces
         self._wish = wish
         self._accounts = HostAccounts()
         self._threads = Threads("saving", each=1, total=4)
+        self._fetching = Threads("saving-from-nodes", each=1)
+        """A node that is slow holds up what comes from it, and nothing else."""
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
 
     async def look(self) -> None:
@@ -133,13 +135,14 @@ class Saving:
 
     async def _saved(self, job: JobRecord) -> str:
         """Return the version that a job's outputs are now. Raises Rejected."""
-        names, name = self._datasets.names, job.spec.save
+        names, name, newest = self._datasets.names, job.spec.save, job.attempts[-1]
         dataset = names.find_to_write(names.reference(name), job.owner)
+        folder = self._workspaces.of(job).folders.output(job.id, job.spec, newest.no)
         with _told_plainly(lambda: names.find_to_write(names.reference(name), job.owner)):
-            account = await self._accounts.of(job.owner)
-            if dataset.kind is DataKind.OBJECTS:
-                return await self._put_to_store(job, dataset, account)
-            return await self._put(job, name, account)
+            async with self._left(job, newest, folder) as left:
+                if dataset.kind is DataKind.OBJECTS:
+                    return await self._put_to_store(job, dataset, left)
+                return await self._put(job, name, left)
 
     async def _kept(self, job: JobRecord, newest: CheckpointRecord) -> str:
         """Return the version that a job's checkpoint is now. Raises Rejected."""
@@ -147,29 +150,54 @@ class Saving:
         assert how is not None
         named = names.reference(how.save)
         dataset = names.find_to_write(named, job.owner)
-        folder = self._folders.checkpoints(job.id, job.spec)
+        of_that = (each for each in job.attempts if each.no == newest.attempt)
+        attempt = next(of_that, job.attempts[-1])
+        folder = self._workspaces.of(job, attempt).folders.checkpoints(job.id, job.spec)
         path = path_below(folder, newest.path)
         of = JobCheckpoint(job.id, newest.attempt, path, newest.step, newest.progress_milli)
         number = next((each.number for each in dataset.versions if _is(each.checkpoint, of)), 0)
         if not number:  # else a service that was killed kept it, and did not say so
             with _told_plainly(lambda: names.find_to_write(named, job.owner)):
-                account = await self._accounts.of(job.owner)
-                if dataset.kind is DataKind.OBJECTS:
-                    number = await self._kept_in_store(job, dataset, account, folder, of)
-                else:
-                    data = await self._taken(job, how.save, account, folder, path)
-                    number = await self._closed(job, how.save, data, of)
+                async with self._left(job, attempt, folder, of) as left:
+                    if dataset.kind is DataKind.OBJECTS:
+                        number = await self._kept_in_store(job, dataset, left, of)
+                    else:
+                        data = await self._taken(job, how.save, left)
+                        number = await self._closed(job, how.save, data, of)
         await self._leave_newest(dataset, job, how.keep)
         return f"{dataset.full}@{number}"
 
+    @contextlib.asynccontextmanager
+    async def _left(
+        self,
+        job: JobRecord,
+        attempt: AttemptRecord,
+        folder: str,
+        of: JobCheckpoint | None = None,
+    ) -> AsyncGenerator[LeftFiles]:
+        """Have the files that an attempt left in a folder at hand, or a checkpoint there.
+
+        Raises BackendError and Rejected.
+        """
+        account = await self._accounts.of(job.owner)
+        who, workspace = account.identity, self._workspaces.of(job, attempt)
+        only, step = (of.path, of.step) if of is not None else ("", 0)
+        if not isinstance(workspace, Fetching):
+            yield FolderFiles(folder, who, only)
+            return
+        nodes = tuple(self._workspaces.nodes_of(attempt))
+        there = Left(folder, nodes, who, who, account.name, job.owner.user)
+        async with workspace.left_files(job.id, there, only, step) as left:
+            yield left
+
     async def _kept_in_store(
-        self, job: JobRecord, dataset: Dataset, account: Account, folder: str, of: JobCheckpoint
+        self, job: JobRecord, dataset: Dataset, left: LeftFiles, of: JobCheckpoint
     ) -> int:
         """Put a checkpoint to an object store; return its version. No part of one stays."""
         store = self._datasets.in_stores
         fresh = new_folder(job.id, dataset.id)
         try:
-            listed = await self._put_whole(job, dataset, account, folder, fresh, of.path)
+            listed = await self._put_whole(job, dataset, left, fresh)
             of = msgspec.structs.replace(of, listed=listed)
             return (await store.close(dataset, fresh, job.owner, of)).number
         except (Rejected, StoreTrouble, Stopped, BackendError, OSError) as error:
@@ -189,28 +217,32 @@ class Saving:
             with contextlib.suppress(Rejected):
                 await self._datasets.remove_from(now, each.number, SYSTEM)
 
-    async def _put(self, job: JobRecord, name: str, account: Account) -> str:
-        data = await self._taken(job, name, account, self._folder(job))
+    async def _put(self, job: JobRecord, name: str, left: LeftFiles) -> str:
+        data = await self._taken(job, name, left)
         names = self._datasets.names
         dataset = names.find_to_write(names.reference(name), job.owner)
         ended = self._state.wall(job.finished_at)
         number = made_before(dataset, digest_of(data), job.owner.user, ended)
         return f"{name}@{number or await self._closed(job, name, data)}"
 
-    async def _taken(
-        self, job: JobRecord, name: str, account: Account, folder: str, only: str = ""
-    ) -> bytes:
-        """Take the files of a folder, or `only` a part of it; return the list of them."""
+    async def _taken(self, job: JobRecord, name: str, left: LeftFiles) -> bytes:
+        """Take files in; return the list of them."""
         receiving = await self._datasets.receiving(name, job.owner)
-
-        def take(top: int, path: str) -> FileEntry:
-            return self._received(top, path, account, receiving)
-
-        work = partial(self._each, folder, account, take, only=only)
+        take = partial(self._received, left, receiving)
+        most_bytes = self._state.config.limits.data_store
         try:
-            return written(await self._threads.run(job.owner.user, work, SAVING_S))
+            return written(
+                await self._run(job, left, lambda: self._each(left, take, most_bytes))
+            )
         finally:
             receiving.close()
+
+    async def _run(self, job: JobRecord, left: LeftFiles, work: Callable[[], T]) -> T:
+        """Do work with files of a job in a thread, in turns with what comes the same way."""
+        user = job.owner.user
+        if left.nodes:
+            return await self._fetching.run((left.nodes, user), work, SAVING_S)
+        return await self._threads.run(user, work, SAVING_S)
 
     async def _closed(
         self, job: JobRecord, name: str, data: bytes, of: JobCheckpoint | None = None
@@ -222,23 +254,16 @@ class Saving:
             )
         return done.version.number
 
-    async def _put_to_store(self, job: JobRecord, dataset: Dataset, account: Account) -> str:
+    async def _put_to_store(self, job: JobRecord, dataset: Dataset, left: LeftFiles) -> str:
         """Put outputs to an object store; return the version of what it has then."""
-        put_to = folder_of(job.id, dataset.id)
-        await self._put_whole(job, dataset, account, self._folder(job), put_to)
+        await self._put_whole(job, dataset, left, folder_of(job.id, dataset.id))
         closed = await self._datasets.objects.newest(dataset, job.owner)
         return f"{dataset.full}@{closed.number}"
 
     async def _put_whole(
-        self,
-        job: JobRecord,
-        dataset: Dataset,
-        account: Account,
-        source: str,
-        folder: str,
-        only: str = "",
+        self, job: JobRecord, dataset: Dataset, left: LeftFiles, folder: str
     ) -> str:
-        """Put the files of a folder, or `only` a part, to one of an object store.
+        """Put files to a folder of an object store.
 
         What is read of it counts them when all are there. Returns the SHA-256 of their list.
         Raises what can go wrong.
@@ -257,77 +282,74 @@ class Saving:
         prefix = bucket.place.prefix
         below = f"{prefix}/{folder}" if prefix else folder
 
-        def take(top: int, path: str) -> FileEntry:
-            return _sent(top, path, account, bucket, f"{below}/{path}", begun)
+        def take(path: str) -> FileEntry:
+            return _sent(left, path, bucket, f"{below}/{path}", begun)
 
         def work() -> str:
             try:
-                files = self._each(source, account, take, f"{folder}/", only)
-                data = written(files)
+                data = written(self._each(left, take, below=f"{folder}/"))
                 digest = hashlib.sha256(data).hexdigest()
                 bucket.put(f"{below}/{COMPLETE}", len(data), digest, lambda: iter([data]))
                 return digest
             finally:
                 bucket.close()
 
-        return await self._threads.run(job.owner.user, work, SAVING_S)
-
-    def _folder(self, job: JobRecord) -> str:
-        return self._folders.output(job.id, job.spec, job.attempts[-1].no)
+        return await self._run(job, left, work)
 
     def _each(
         self,
-        folder: str,
-        account: Account,
-        take: Callable[[int, str], FileEntry],
+        left: LeftFiles,
+        take: Callable[[str], FileEntry],
+        most_bytes: int = sys.maxsize,
         below: str = "",
-        only: str = "",
     ) -> list[FileEntry]:
-        """Have each file below a folder taken, or `only` a part; return the list of them.
+        """Have each file taken; return the list of them.
 
         They come `below` a folder of the dataset, where that is said.
         """
-        where = f"at {only[:200]!a}" if only else "in its output folder"
-        nothing = Rejected(Code.NOT_FOUND, f"There is no file {where}.")
+        where = f"at {left.only[:200]!a}" if left.only else "in its output folder"
         most = self._state.config.limits.data_files
         try:
-            with rights_of(account.identity):
-                top = paths.resolve(folder)
-        except FileNotFoundError:
-            raise nothing from None
-        try:
-            with rights_of(account.identity):
-                found, is_all = _files_of(top, only, most)
+            try:
+                found, is_all = left.files(most)
+            except FileNotFoundError:
+                found, is_all = (), True
             if not is_all:
                 raise Rejected(
                     Code.TOO_LARGE,
                     f"They are more than {most:,} files, or not all folders can be read.",
                 )
             if not found:
-                raise nothing
+                raise Rejected(Code.NOT_FOUND, f"There is no file {where}.")
+            if (size := sum(each.size for each in found)) > most_bytes:
+                raise Rejected(
+                    Code.TOO_LARGE,
+                    f"They have {show_bytes(size)}; the datasets of one tenant may have "
+                    f"{show_bytes(most_bytes)}.",
+                )
             _check_names([f"{below}{each.path}" for each in found], below)
-            entries = [take(top, each.path) for each in found]
-            if only:  # Its job goes on, and may be replacing it.
-                with rights_of(account.identity):
-                    if _files_of(top, only, most)[0] != found:
-                        raise _changed(only)
+            entries = [take(each.path) for each in found]
+            # Its job goes on, and may be replacing it.
+            if left.only and left.files(most)[0] != found:
+                raise changed(left.only)
             return entries
         finally:
-            os.close(top)
+            left.close()
 
-    def _received(
-        self, top: int, path: str, account: Account, receiving: Receiving
-    ) -> FileEntry:
-        """Put a file into the store of datasets."""
-        with _opened(top, path, account) as (fd, state):
-            if is_too_full(self._datasets.store.root, state.st_size, 1):
+    def _received(self, left: LeftFiles, receiving: Receiving, path: str) -> FileEntry:
+        """Put a file into the store of datasets, unless it is there."""
+        with left.opened(path) as file:
+            entry = FileEntry(path, file.kind, file.size, file.digest)
+            if receiving.has(file.digest, file.size):
+                return entry
+            if is_too_full(self._datasets.store.root, file.size, 1):
                 raise Rejected(Code.UNAVAILABLE, "The disk that keeps the data is nearly full.")
-            receiving.feed(bytes.fromhex(UNSAID) + state.st_size.to_bytes(8, "big"))
-            for piece in _pieces(fd, state.st_size):
+            receiving.feed(bytes.fromhex(file.digest) + file.size.to_bytes(8, "big"))
+            for piece in file.pieces(0, file.size):
                 receiving.feed(piece)
             if not receiving.is_whole:
-                raise _changed(path)
-            return _entry(path, state, receiving.digests[-1])
+                raise changed(path)
+            return msgspec.structs.replace(entry, of=receiving.digests[-1])
 
 
 async def _in_the_end(work: Callable[[], Awaitable[str]], goes_on: Callable[[], bool]) -> str:
@@ -350,7 +372,7 @@ def _told_plainly(check: Callable[[], object]) -> Generator[None]:
     try:
         yield
     except BackendError as error:
-        raise Rejected(Code.UNAVAILABLE, f"{error}.") from error
+        raise Rejected(Code.UNAVAILABLE, f"They cannot be read now: {error}.") from error
     except StoreTrouble as trouble:
         raise trouble.refusal() from trouble
     except Stopped:
@@ -378,26 +400,6 @@ def path_below(folder: str, path: str) -> str:
             f"{path[:200]!a} is not in ALLOT_CHECKPOINT_DIR ({folder}).",
         )
     return plain.removeprefix(f"{top}/")
-
-
-def _files_of(top: int, only: str, most: int) -> tuple[list[FileBelow], bool]:
-    """Return the files below a folder, or of `only` a part, or that file; and whether all."""
-    if not only:
-        return files_below(top, most)
-    try:
-        part = paths.open_below(top, only, os.O_PATH)
-    except FileNotFoundError:
-        return [], True
-    try:
-        state = os.fstat(part)
-        if stat.S_ISREG(state.st_mode):
-            return [FileBelow(only, state.st_size, state.st_mtime_ns // 1_000_000)], True
-        if not stat.S_ISDIR(state.st_mode):
-            return [], True
-        found, is_all = files_below(part, most)
-    finally:
-        os.close(part)
-    return [msgspec.structs.replace(each, path=f"{only}/{each.path}") for each in found], is_all
 
 
 def made_before(dataset: Dataset, digest: str, user: str, ended: WallTime) -> int:
@@ -436,79 +438,35 @@ def _is_odd(name: str) -> bool:
 
 
 def _sent(
-    top: int,
-    path: str,
-    account: Account,
-    bucket: Bucket,
-    key: str,
-    begun: Callable[[str], Unfinished],
+    left: LeftFiles, path: str, bucket: Bucket, key: str, begun: Callable[[str], Unfinished]
 ) -> FileEntry:
     """Put a file to an object store, which is told beforehand what comes."""
-    with _opened(top, path, account) as (fd, state):
-        if state.st_size > MOST_SENT:
+    with left.opened(path) as file:
+        if file.size > MOST_SENT:
             raise Rejected(
                 Code.TOO_LARGE,
-                f"{path[:200]!a} has {show_bytes(state.st_size)}, and an object store takes "
+                f"{path[:200]!a} has {show_bytes(file.size)}, and an object store takes "
                 f"{show_bytes(MOST_SENT)} of one file.",
             )
 
         def reads(offset: int, size: int) -> Iterator[bytes]:
-            left = size
+            missing = size
             try:
-                for piece in _pieces_at(fd, offset, size):
-                    left -= len(piece)
+                for piece in file.pieces(offset, size):
+                    missing -= len(piece)
                     yield piece
             except OSError as error:  # else it would be the store's
                 raise _unreadable(error) from error
-            if left:
-                raise _changed(path)
+            if missing:
+                raise changed(path)
 
-        file = measured(state.st_size, reads)
+        whole = measured(file.size, reads)
         try:
-            send(bucket, key, file, reads, begun)
+            send(bucket, key, whole, reads, begun)
         except ChangedMeanwhile:
-            raise _changed(path) from None
-        return _entry(path, state, file.digest)
-
-
-@contextlib.contextmanager
-def _opened(top: int, path: str, account: Account) -> Generator[tuple[int, os.stat_result]]:
-    """Open a file below a folder with its owner's rights. Raises OSError and Rejected."""
-    with rights_of(account.identity):
-        fd = paths.open_below(top, path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        state = os.fstat(fd)
-        if not stat.S_ISREG(state.st_mode):
-            raise _changed(path)
-        yield fd, state
-    finally:
-        os.close(fd)
-
-
-def _entry(path: str, state: os.stat_result, digest: str) -> FileEntry:
-    kind = "x" if state.st_mode & stat.S_IXUSR else "f"
-    return FileEntry(path, kind, state.st_size, digest)
+            raise changed(path) from None
+        return FileEntry(path, file.kind, file.size, whole.digest)
 
 
 def _unreadable(error: OSError) -> Rejected:
     return Rejected(Code.UNAVAILABLE, f"They cannot be read or kept: {error.strerror}.")
-
-
-def _changed(path: str) -> Rejected:
-    return Rejected(Code.CONFLICT, f"{path[:200]!a} changed while it was read.")
-
-
-def _pieces(fd: int, size: int) -> Iterator[bytes]:
-    """Read as much of a file as it had when it was opened."""
-    left = size
-    while left and (piece := os.read(fd, min(left, _PIECE))):
-        left -= len(piece)
-        yield piece
-
-
-def _pieces_at(fd: int, offset: int, size: int) -> Iterator[bytes]:
-    """Read a part of a file, as several threads may."""
-    end = offset + size
-    while offset < end and (piece := os.pread(fd, min(end - offset, _PIECE), offset)):
-        offset += len(piece)
-        yield piece

@@ -362,7 +362,7 @@ class DataUses:
         if not is_wanted():
             return phases
         try:
-            return phases + await self._restoring.ready(job, is_wanted)
+            return phases + await self._restoring.ready(job, workspace, nodes, is_wanted)
         except StoreTrouble as trouble:
             raise NotUsable(trouble.diagnosis()) from trouble
 

@@ -53,9 +53,9 @@ def folder(tmp_path: Path) -> Path:
 
 def put_back(tmp_path: Path, folder: Path) -> None:
     anything = cast("Any", None)
-    work = Restoring(anything, cast("Any", Store(tmp_path / "tree")), anything, anything)
+    work = Restoring(anything, cast("Any", Store(tmp_path / "tree")), anything)
     account = Account("ann", "/", "/bin/sh")
-    work._restored(DATASET, VERSION, KEPT, "", str(folder), account)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+    work._restored(DATASET, VERSION, "", str(folder), account)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
 
 
 def test_it_is_there_as_a_whole(tmp_path: Path, folder: Path) -> None:
@@ -124,9 +124,10 @@ def test_what_a_store_lost_is_no_reason_to_begin_anew_without_a_word(
     kept = JobCheckpoint(JobId(7), AttemptNo(1), "model", 1, 500, digest_of(listed))
     dataset = msgspec.structs.replace(DATASET, kind=DataKind.OBJECTS)
     anything = cast("Any", None)
-    work = Restoring(anything, cast("Any", lost), anything, anything)
+    work = Restoring(anything, cast("Any", lost), anything)
     account = Account("ann", "/", "/bin/sh")
+    version = msgspec.structs.replace(VERSION, checkpoint=kept)
     with pytest.raises(StoreTrouble, match=f"'{gone}' has other bytes, or is not there"):
-        work._restored(dataset, VERSION, kept, "", str(folder), account)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        work._restored(dataset, version, "", str(folder), account)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
     assert lost.forgotten == VERSION.digest
     assert not list(folder.iterdir())

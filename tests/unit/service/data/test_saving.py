@@ -11,10 +11,10 @@ from allotment.model.datasets import DataKind, Dataset, DataVersion
 from allotment.model.errors import Code, Rejected
 from allotment.model.quantity import WallTime
 from allotment.service.data import saving
+from allotment.service.data.left_files import FolderFile, FolderFiles
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.saving import made_before, path_below
-from allotment.service.launch import Account
 from tests.support.object_stores import Moto, a_store
 
 VERSIONS = (
@@ -56,24 +56,24 @@ def test_a_file_that_cannot_be_read_is_not_the_store_that_does_not_answer(
 ) -> None:
     (tmp_path / "a").write_bytes(b"data")
     begun: list[int] = []
-    pieces = saving._pieces_at  # pyright: ignore[reportPrivateUsage]
+    pieces = FolderFile.pieces
 
-    def failing(fd: int, offset: int, size: int) -> Iterator[bytes]:
+    def failing(file: FolderFile, offset: int, size: int) -> Iterator[bytes]:
         begun.append(size)
         if len(begun) > 1:  # First its digest is taken.
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        yield from pieces(fd, offset, size)
+        yield from pieces(file, offset, size)
 
-    monkeypatch.setattr(saving, "_pieces_at", failing)
-    account = Account("ann", str(tmp_path))
-    top = os.open(tmp_path, os.O_RDONLY)
+    monkeypatch.setattr(FolderFile, "pieces", failing)
+    left = FolderFiles(str(tmp_path), None)
+    assert left.files(9)[1]
     try:
         with a_store(Moto, tmp_path / "moto") as store:
             bucket = Bucket(store.place(), None, None)
             with pytest.raises(Rejected, match="cannot be read or kept: Input/output") as told:
-                saving._sent(top, "a", account, bucket, "bert/a", never)  # pyright: ignore[reportPrivateUsage]
+                saving._sent(left, "a", bucket, "bert/a", never)  # pyright: ignore[reportPrivateUsage]
             bucket.close()
     finally:
-        os.close(top)
+        left.close()
     assert told.value.code is Code.UNAVAILABLE
     assert len(begun) == 2, "it is not tried again at once"
