@@ -23,6 +23,7 @@ from allotment.cli.words import (
     show_span,
 )
 from allotment.client import Client
+from allotment.model.lifecycle import JobState
 from allotment.model.quantity import SECOND, show_milli, show_millis, show_resources
 from allotment.service.views import CheckpointView, JobView, ProgressView, RunView
 
@@ -106,6 +107,8 @@ def _saved(job: JobView) -> list[str]:
     lines: list[str] = []
     if job.saved or job.unsaved:
         lines.append(_fact("saved", job.saved or f"no: {harmless(job.unsaved)}"))
+    elif job.state is JobState.SUCCEEDED and not job.private and job.spec.get("save"):
+        lines.append(_fact("saved", f"not yet: its outputs go to {job.spec['save']}"))
     if job.kept or job.unkept:
         but = f"the newest checkpoint not: {harmless(job.unkept)}" if job.unkept else ""
         lines.append(_fact("kept", "; ".join(filter(None, (job.kept, but)))))

@@ -494,7 +494,11 @@ class Service:
         view = msgspec.structs.replace(
             view,
             row=self._silences.on_row(view.row),
-            warnings=(*view.warnings, *workspace.warnings_of(record.id)),
+            warnings=(
+                *view.warnings,
+                *workspace.warnings_of(record.id),
+                *self._saving.warnings_of(record.id),
+            ),
             held_up=self.pipeline.held_up.of_job(record),
             progress=self._progress(record),
             lost=self.sweeping.lost(record),

@@ -313,8 +313,8 @@ class Fetching(Protocol):
     ) -> AbstractAsyncContextManager[LeftFiles]:
         """Have the files of a folder at hand, or of `only` a part: a checkpoint at a step.
 
-        Raises BackendError where a node cannot be asked now, and Rejected where a checkpoint
-        is not the newest any more.
+        Raises EngineAway where a node cannot be asked now, and Rejected where a checkpoint is
+        not the newest any more.
         """
         ...
 

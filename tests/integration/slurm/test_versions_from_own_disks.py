@@ -242,6 +242,45 @@ def test_a_node_that_is_silent_holds_up_no_other(cluster: OnNodes) -> None:
     as_user(cluster, "ann", "rm", "slow")
 
 
+def test_a_node_that_is_drained_gives_its_outputs_first(cluster: OnNodes) -> None:
+    """One that goes in the middle gives the rest when it comes back."""
+    gate, drain = cluster.seen / "drained", ("update", "reason=test")
+    job = saving(cluster, "drained", f"{LARGE} >z-large; {gated(gate)}")
+    cluster.wait_for(job, "running")
+    node = node_of(cluster, job)
+    cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=drain")
+    try:
+        until(lambda: cluster.nodes()[node] != "ready", "the service to know")
+        gate.touch()
+        cluster.wait_for(job, "succeeded")
+        wait_for_the_middle(cluster)
+        cluster.slurm.say("scancel", cluster.pilots()[node])
+        until(lambda: "tried again: They cannot" in shown(cluster, job), "a word of it")
+        assert "saved      not yet: its outputs go to ann/drained" in shown(cluster, job)
+    finally:
+        cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=resume")
+    assert saved(cluster, job) == "ann/drained@1"
+    assert "tried again" not in shown(cluster, job)
+    gate.unlink()
+    job = saving(cluster, "drained", f"echo 1 >a; {gated(gate)}")
+    cluster.wait_for(job, "running")
+    node = node_of(cluster, job)
+    cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=drain")
+    try:
+        until(lambda: cluster.nodes()[node] != "ready", "the service to know")
+        gate.touch()
+        assert saved(cluster, job) == "ann/drained@2"
+        until(lambda: node not in cluster.pilots(), "the node to be given back")
+    finally:
+        cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=resume")
+    as_user(cluster, "ann", "rm", "drained")
+    cluster.says("ann", "true", **BOTH)  # The node is held again.
+
+
+def shown(cluster: OnNodes, job: int) -> str:
+    return cluster.allot("show", str(job)).stdout
+
+
 def is_on(cluster: OnNodes, runner: int, job: int) -> bool:
     """Whether a runner is that of a job's node: its folder says of which it is."""
     (name,) = Path(f"/proc/{runner}/root{cluster.disk}").glob("pilots/*/node")
@@ -314,8 +353,8 @@ def test_a_gang_that_goes_to_other_nodes_finds_its_checkpoint(
             where = cluster.slurm.seen_by(node, cluster.disk)
             (folder,) = where.glob(f"pilots/*/checkpoints/{job}")
             subprocess.run(["rm", "-r", folder], check=True)
-    pilots = cluster.pilots()
-    cluster.slurm.say("scancel", pilots["n1"])
+    # A node that is lost again and again gets no work for a while.
+    cluster.slurm.say("scancel", cluster.pilots()["n2" if is_lost else "n1"])
     cluster.wait_for(job, "succeeded", "failed")
     said = cluster.output(job)
     assert cluster.state_of(job) == "succeeded", said

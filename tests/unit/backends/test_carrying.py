@@ -14,6 +14,7 @@ from allotment.backends.pilot import carrying, own_disks
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, left_in
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.messages import PROTOCOL, Hello
 from allotment.backends.pilot.node_files import NodeFiles
 from allotment.backends.pilot.own_disks import NodeDisks
 from allotment.model.errors import BackendError
@@ -29,6 +30,8 @@ KEY = TaskKey(JOB, AttemptNo(1), TaskIndex(0))
 
 class Wire:
     """A link to an agent that is in this process: what goes over it is packed all the same."""
+
+    hello = Hello(PROTOCOL, "n1", 1, "7", "secret", "session")
 
     def __init__(self, disk: Path, before: Callable[[fm.FileOp], None]) -> None:
         self._files = NodeFiles(disk, LocalBackend(disk))

@@ -10,13 +10,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
 
+import msgspec
 import pytest
 
 from allotment.backends.pilot import collecting
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.collecting import FilesOnNodes
 from allotment.backends.pilot.messages import Fault, Op
-from allotment.model.errors import BackendError, Code, Rejected
+from allotment.backends.pilot.own_disks import check_versions
+from allotment.model.errors import BackendError, Code, EngineAway, Rejected
 from allotment.service.ports import Identity
 from allotment.service.workspace import FileBelow, Left, LeftFiles
 from tests.unit.backends.test_carrying import JOB, Nodes
@@ -91,6 +93,22 @@ def test_files_are_digested_together_and_each_once(
     assert nodes.said.count("DigestFiles") == 3
 
 
+def test_small_files_are_read_ahead_only_where_they_are_wanted(
+    nodes: Nodes, outputs: Path
+) -> None:
+    for number in range(100, 300):
+        (outputs / f"{number}").write_text(f"{number}")
+
+    def work(left: LeftFiles) -> None:
+        for file in left.files(MOST * 3)[0]:
+            with left.opened(file.path) as found:
+                if file.path < "200":  # The dataset has the others.
+                    assert b"".join(found.pieces(0, found.size)) == file.path.encode()
+
+    saved(nodes, outputs, work)
+    assert 100 <= nodes.said.count("ReadFile") <= 100 + collecting.SMALL_AHEAD
+
+
 @pytest.mark.needs_root
 def test_a_file_that_is_swapped_for_a_link_or_a_pipe_is_not_followed(
     reachable: Path,
@@ -152,6 +170,17 @@ def test_a_file_that_is_replaced_or_grows_meanwhile_is_refused(
     saved(nodes, outputs, work)
 
 
+def test_a_node_that_lost_the_folder_has_no_part_of_it(nodes: Nodes, outputs: Path) -> None:
+    outputs.rmdir()
+
+    def work(left: LeftFiles) -> None:
+        with pytest.raises(Rejected, match="Node n1 does not have its files any more"):
+            left.files(MOST)
+
+    saved(nodes, outputs, work)
+    saved(nodes, Path("/nowhere"), lambda left: left.files(MOST))
+
+
 def test_nothing_is_asked_once_nobody_waits(nodes: Nodes, outputs: Path) -> None:
     (outputs / "a").write_text("first")
     begun, left_alone = threading.Event(), threading.Event()
@@ -176,6 +205,53 @@ def test_nothing_is_asked_once_nobody_waits(nodes: Nodes, outputs: Path) -> None
 
     asyncio.run(run())
     assert told == ["nobody waits for its files any more"]
+
+
+def test_each_node_of_a_gang_reads_its_files_for_one_question() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def of(rank: int) -> Callable[[Op], object]:
+        files = tuple(FileBelow(f"{n}-{rank}", 1, 0) for n in range(20))
+
+        def answer(op: Op) -> object:
+            match op:
+                case fm.ListFiles():
+                    return fm.Listing(files, is_all=True)
+                case fm.DigestFiles(_, names):
+                    asked.append(names)
+                    return [fm.Digested("0" * 64, 1, 7) for _ in names]
+                case _:
+                    return fm.Part(f"{rank}".encode(), 1, 7)
+
+        return answer
+
+    async def run() -> list[tuple[bytes, str]]:
+        left = Left("/o", ("n0", "n1"), None, None, "ann", "ann")
+        async with a_link(of(0)) as one, a_link(of(1)) as other:
+            files = FilesOnNodes({"n0": one, "n1": other}, left, "")
+
+            def work() -> list[tuple[bytes, str]]:
+                found = files.files(MOST)[0]
+                return [(read(files, each.path)[0], each.path[-1]) for each in found]
+
+            return await asyncio.to_thread(work)
+
+    found = asyncio.run(run())
+    assert len(found) == 40
+    assert all(data.decode() == rank for data, rank in found)
+    assert [len(names) for names in asked] == [20, 20]
+
+
+def test_a_runner_of_an_older_version_is_not_asked() -> None:
+    async def run() -> None:
+        async with a_link(lambda op: Fault(0, "?")) as link:
+            check_versions({"n0": link})
+            link.hello = msgspec.structs.replace(link.hello, protocol=7)
+            with pytest.raises(EngineAway, match="n0 is of another version"):
+                check_versions({"n0": link})
+            link.hang_up()
+
+    asyncio.run(run())
 
 
 # ── a runner in the hands of somebody else ──────────────────────────────────────────────

@@ -46,6 +46,8 @@ class Listing(msgspec.Struct, frozen=True):
 
     files: tuple[FileBelow, ...]
     is_all: bool
+    is_there: bool = True
+    """Whether the folder is, of those that the node made itself."""
 
 
 class ReadFile(msgspec.Struct, frozen=True, tag="read_file"):

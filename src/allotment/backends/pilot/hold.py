@@ -47,6 +47,8 @@ SILENT_S = 90.0
 """A runner that was not heard for so long, though Slurm says that it runs, is cancelled."""
 UNKNOWN_S = 60.0
 """A job that Slurm does not know for so long, and that does not show itself, never will."""
+LINGER_S = 10.0
+"""A node with a disk of its own is held so long after its last task: it has its outputs."""
 HAS_LEFT = "its pilot left"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 120.0
 
@@ -284,6 +286,8 @@ class Hold:
             or not self.kept.is_asked_for
             or self.link is None
         ):
+            return False
+        if self.has_own_disk and monotonic() - self._busy < LINGER_S:
             return False
         closed = slurm_report(self.node, found).closed if found is not None else ""
         row = rows.get(self.job_name)

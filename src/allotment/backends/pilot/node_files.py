@@ -9,6 +9,8 @@ import stat
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
+
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.pilot.file_messages import (
     LONGEST_LIST,
@@ -85,7 +87,9 @@ class NodeFiles:
                     files, is_all = await self._here.files(left, most)
                 except Rejected as error:
                     raise BackendError(error.message) from error
-                return bounded(tuple(files), is_all=is_all)
+                listing = bounded(tuple(files), is_all=is_all)
+                is_lost = is_missing(left.folder, self._here.folders.root)
+                return msgspec.structs.replace(listing, is_there=not is_lost)
             case ReadFile():
                 return await self._read(op)
             case DigestFiles(left, names):
@@ -201,6 +205,11 @@ def put(op: PutFile) -> None:
         raise BackendError(
             f"the checkpoint cannot be copied to the node: {op.file.path}: {error.strerror}"
         ) from error
+
+
+def is_missing(folder: str, root: str) -> bool:
+    """Whether a folder is not there that was made below the node's own."""
+    return folder.startswith(f"{root}/") and not Path(folder).is_dir()
 
 
 def bounded(files: tuple[FileBelow, ...], *, is_all: bool) -> Listing:

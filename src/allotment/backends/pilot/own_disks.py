@@ -23,10 +23,11 @@ from allotment.backends.pilot.bringing import Bringing
 from allotment.backends.pilot.carrying import REPORT, Checkpoints, NotKept, is_of, left_in
 from allotment.backends.pilot.collecting import FilesOnNodes
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.messages import PROTOCOL
 from allotment.backends.pilot.node_images import refused_by_node
 from allotment.backends.pilot.sending import Sending
 from allotment.backends.together import gather_all
-from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.errors import BackendError, Code, EngineAway, Rejected
 from allotment.model.ids import JobId
 from allotment.service.batch.files import File
 from allotment.service.host_accounts import HostAccounts
@@ -53,6 +54,8 @@ LAST_S = 900.0
 AGAIN_S, LONGEST_S = 2.0, 60.0
 """After how long a checkpoint is fetched again that could not be: at first, and at most."""
 
+AGAIN_HELD_S = 180.0
+"""How long nodes are held whose files could not be saved: that is tried again."""
 MOST_WORDS = 500
 
 T = TypeVar("T")
@@ -95,6 +98,8 @@ class NodeDisks:
         """Why the checkpoint that a job reported last is not here."""
         self._pauses: dict[JobId, float] = {}
         """Before those are fetched again that could not be."""
+        self._held_again: dict[JobId, tuple[asyncio.TimerHandle, tuple[str, ...]]] = {}
+        """Nodes whose files could not be saved: until when they are held for another try."""
 
     async def prepare(self, nodes: Sequence[str], wanted: JobFolders) -> None:
         if (carrying := self._carrying.get(wanted.job)) is not None:
@@ -243,12 +248,32 @@ class NodeDisks:
         if only and left.folder == self._own(job):  # It is here since it counts as saved.
             yield await asyncio.to_thread(self._kept.files, job, left.folder, only, step)
             return
-        async with self._held(left.nodes, job) as links:
-            asked = FilesOnNodes(dict(zip(left.nodes, links, strict=True)), left, only)
+        self._occupy(left.nodes, 1)
+        self._let_go(job)
+        try:
+            try:
+                links = {node: await self._hold(node, job) for node in left.nodes}
+            except BackendError as error:
+                raise EngineAway(str(error)) from error
+            check_versions(links)
+            asked = FilesOnNodes(links, left, only)
             try:
                 yield asked
             finally:
                 asked.close()
+        except BaseException:
+            loop = asyncio.get_running_loop()
+            until = loop.call_later(AGAIN_HELD_S, self._let_go, job)
+            self._held_again[job] = until, left.nodes
+            raise
+        self._occupy(left.nodes, -1)
+
+    def _let_go(self, job: JobId) -> None:
+        """Hold nodes no longer for another try."""
+        if (held := self._held_again.pop(job, None)) is not None:
+            until, nodes = held
+            until.cancel()
+            self._occupy(nodes, -1)
 
     async def has_checkpoint(self, job: JobId, path: str, step: int) -> bool:
         saved = await asyncio.to_thread(self._kept.of, job)
@@ -320,6 +345,15 @@ class NodeDisks:
         except BackendError as error:
             message = f"Node {node} does not give the files: {error}."
             raise Rejected(Code.UNAVAILABLE, message, "Try again.") from error
+
+
+def check_versions(links: Mapping[str, Link]) -> None:
+    """Raise EngineAway where a runner is older than we are: it does not know what we ask."""
+    for node, link in links.items():
+        if link.hello.protocol != PROTOCOL:
+            raise EngineAway(
+                f"the runner of node {node} is of another version, and is renewed soon"
+            )
 
 
 def _can_be(watched: Watched | None, changed: Changed) -> bool:

@@ -24,7 +24,7 @@ from allotment.engine.records import AttemptRecord, CheckpointRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.datasets import DataKind, Dataset, JobCheckpoint
-from allotment.model.errors import BackendError, Code, Rejected
+from allotment.model.errors import BackendError, Code, EngineAway, Rejected
 from allotment.model.ids import SYSTEM, JobId
 from allotment.model.quantity import WallTime, show_bytes
 from allotment.rights.disk import is_too_full
@@ -55,7 +55,9 @@ log = structlog.get_logger("allot.service")
 T = TypeVar("T")
 LOOK_EVERY_S: Final = 2.0
 TRIES: Final = 8
-FIRST_PAUSE_S: Final = 2.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 2.0, 300.0
+AWAY_S: Final = 24 * 3600.0
+"""How long nodes that are not there now are waited for: others may have them meanwhile."""
 AGAIN_S: Final = 60.0
 SAVING_S: Final = 4 * 3600.0
 _NO_DIGEST: Final = "0" * 64
@@ -77,6 +79,15 @@ class Saving:
         self._fetching = Threads("saving-from-nodes", each=1)
         """A node that is slow holds up what comes from it, and nothing else."""
         self._tasks: dict[JobId, asyncio.Task[None]] = {}
+        self._troubles: dict[JobId, str] = {}
+        """Why it has to be tried again."""
+
+    def warnings_of(self, job: JobId) -> tuple[str, ...]:
+        """Return what the owner of a job should know of what it left."""
+        trouble = self._troubles.get(job)
+        if job not in self._tasks or not trouble:
+            return ()
+        return (f"what it left is not saved yet, and that is tried again: {trouble}",)
 
     async def look(self) -> None:
         """Begin with what jobs have left since."""
@@ -85,6 +96,7 @@ class Saving:
                 work = self._keep(job) if job.has_to_keep else self._save(job)
                 task = asyncio.create_task(work)
                 self._tasks[job.id] = task
+                self._troubles.pop(job.id, None)
                 task.add_done_callback(lambda _, job=job.id: self._tasks.pop(job))
 
     async def close(self) -> None:
@@ -119,12 +131,15 @@ class Saving:
     ) -> tuple[str, str]:
         """Return the version that became of something, or why none did."""
         try:
-            return await _in_the_end(work, goes_on), ""
+            return await _in_the_end(work, goes_on, partial(self._trouble, job.id)), ""
         except Rejected as refusal:
             return "", refusal.message
         except Exception as error:
             log.exception("what a job left could not be saved", job=job.id)
             return "", f"a bug in Allotment: {error!r}"
+
+    def _trouble(self, job: JobId, why: str) -> None:
+        self._troubles[job] = why
 
     async def _note(self, wish: c.NoteOutputs | c.NoteKept) -> None:
         try:
@@ -352,18 +367,27 @@ class Saving:
             return msgspec.structs.replace(entry, of=receiving.digests[-1])
 
 
-async def _in_the_end(work: Callable[[], Awaitable[str]], goes_on: Callable[[], bool]) -> str:
-    """Do work, again and again while what hinders it may pass. Raises Rejected."""
-    pause_s = FIRST_PAUSE_S
-    for _ in range(TRIES - 1):
+async def _in_the_end(
+    work: Callable[[], Awaitable[str]],
+    goes_on: Callable[[], bool],
+    tell: Callable[[str], None],
+) -> str:
+    """Do work, again and again while what hinders it may pass, and `tell` that.
+
+    Raises Rejected.
+    """
+    pause_s, tries, end = FIRST_PAUSE_S, 0, time.monotonic() + AWAY_S
+    while True:
         try:
             return await work()
         except Rejected as refusal:
-            if refusal.code not in _PASSING or not goes_on():
+            is_away = isinstance(refusal.__cause__, EngineAway) and time.monotonic() < end
+            tries += not is_away
+            if refusal.code not in _PASSING or tries >= TRIES or not goes_on():
                 raise
-            await asyncio.sleep(pause_s)
-            pause_s *= 2
-    return await work()
+            tell(refusal.message)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
 
 @contextlib.contextmanager

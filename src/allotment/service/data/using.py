@@ -296,7 +296,9 @@ class DataUses:
         """Return what would be mounted for a job, and where what it leaves goes, in words."""
         told = [self._words(use, spec.engine) for use in spec.data]
         if spec.save:
-            told.append(f"save: outputs would become {self._next_words(spec.save)}")
+            engines = engines_for(self._backend, spec.engine).values()
+            come = "be fetched from its nodes and " if all(map(_is_apart, engines)) else ""
+            told.append(f"save: outputs would {come}become {self._next_words(spec.save)}")
         how = spec.checkpoint
         if how is not None and how.save:
             told.append(

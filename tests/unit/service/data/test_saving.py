@@ -1,5 +1,6 @@
 """Outputs that are versions already are not saved twice; what cannot be read is told of."""
 
+import asyncio
 import errno
 import os
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allotment.model.datasets import DataKind, Dataset, DataVersion
-from allotment.model.errors import Code, Rejected
+from allotment.model.errors import Code, EngineAway, Rejected
 from allotment.model.quantity import WallTime
 from allotment.service.data import saving
 from allotment.service.data.left_files import FolderFile, FolderFiles
@@ -77,3 +78,33 @@ def test_a_file_that_cannot_be_read_is_not_the_store_that_does_not_answer(
         left.close()
     assert told.value.code is Code.UNAVAILABLE
     assert len(begun) == 2, "it is not tried again at once"
+
+
+@pytest.mark.parametrize(("away_s", "tries"), [(3600.0, 30), (0.0, saving.TRIES)])
+def test_nodes_that_are_away_are_waited_for_longer_than_other_troubles(
+    monkeypatch: pytest.MonkeyPatch, away_s: float, tries: int
+) -> None:
+    monkeypatch.setattr(saving, "FIRST_PAUSE_S", 0.0001)
+    monkeypatch.setattr(saving, "LONGEST_PAUSE_S", 0.0001)
+    monkeypatch.setattr(saving, "AWAY_S", away_s)
+    told: list[str] = []
+    tried = 0
+
+    async def work() -> str:
+        nonlocal tried
+        tried += 1
+        if tried >= 30:
+            return "lab/results@1"
+        with saving._told_plainly(lambda: None):  # pyright: ignore[reportPrivateUsage]
+            raise EngineAway("node n1 is not held yet")
+
+    async def run() -> str:
+        try:
+            return await saving._in_the_end(work, lambda: True, told.append)  # pyright: ignore[reportPrivateUsage]
+        except Rejected as refusal:
+            return refusal.message
+
+    words = "They cannot be read now: node n1 is not held yet."
+    assert asyncio.run(run()) == ("lab/results@1" if tries == 30 else words)
+    assert tried == tries
+    assert told == [words] * (tries - 1)
