@@ -190,11 +190,20 @@ def test_a_full_disk_of_the_service_keeps_nothing_half(cluster: OnNodes) -> None
     as_user(cluster, "ann", "rm", "full")
 
 
-def wait_for_the_middle(cluster: OnNodes) -> None:
+def wait_for_the_middle(cluster: OnNodes, below: str = "data/new/*") -> None:
     """Wait until a large file is on its way to the service: that does not take long."""
     end = time.monotonic() + PATIENCE_S
-    while not any(size_of(each) > 5 << 20 for each in (cluster.state / "data/new").iterdir()):
+    while not any(size_of(each) > 5 << 20 for each in cluster.state.glob(below)):
         assert time.monotonic() < end
+
+
+def kill(cluster: OnNodes, who: str) -> None:
+    if who == "service":
+        cluster.kill()
+        cluster.up()
+        return
+    for pid in runners(cluster.disk):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("who", ["runner", "service"])
@@ -204,12 +213,7 @@ def test_what_is_cut_begins_again_and_is_never_half_there(cluster: OnNodes, who:
     job = saving(cluster, name, f"{small}; {LARGE} >z-large")
     cluster.wait_for(job, "succeeded")
     wait_for_the_middle(cluster)
-    if who == "runner":
-        for pid in runners(cluster.disk):
-            os.kill(pid, signal.SIGKILL)
-    else:
-        cluster.kill()
-        cluster.up()
+    kill(cluster, who)
     assert "@1" not in as_user(cluster, "ann", "show", name)
     assert saved(cluster, job) == f"ann/{name}@1"
     cluster.age()
@@ -384,6 +388,25 @@ def test_a_killed_service_keeps_the_old_one_and_then_the_new(cluster: OnNodes) -
     said = cluster.says("ann", "wc -c </d/b", data={"killed": "/d"})
     assert said.split() == [str(200 << 20)]
     as_user(cluster, "ann", "rm", "killed")
+
+
+@pytest.mark.parametrize("who", ["runner", "service"])
+def test_a_checkpoint_that_is_cut_on_its_way_is_kept_as_a_whole(
+    cluster: OnNodes, who: str
+) -> None:
+    name, gate = f"on-its-way-{who}", cluster.seen / f"on-its-way-{who}"
+    script = f"mkdir c; {LARGE} >c/z; echo 1 >c/a; report c 1; {gated(gate)}"
+    job = training(cluster, name, script)
+    wait_for_the_middle(cluster, f"engines/gpus/pilot/checkpoints/{job}/*/c/z")
+    kill(cluster, who)
+    assert not cluster.job(job)["kept"]
+    wait_kept(cluster, job, f"ann/{name}@1")
+    gate.touch()
+    cluster.wait_for(job, "succeeded")
+    cluster.age()
+    said = cluster.says("ann", "ls /d/c; wc -c </d/c/z", data={name: "/d"})
+    assert said.split() == ["a", "z", str(200 << 20)]
+    as_user(cluster, "ann", "rm", name)
 
 
 def test_a_checkpoint_that_changes_while_it_is_read_is_no_version(cluster: OnNodes) -> None:
