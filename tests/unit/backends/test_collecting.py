@@ -17,6 +17,7 @@ from allotment.backends.pilot import collecting
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.collecting import FilesOnNodes
 from allotment.backends.pilot.messages import Fault, Op
+from allotment.backends.pilot.node_files import DIGEST_S
 from allotment.backends.pilot.own_disks import check_versions
 from allotment.model.errors import BackendError, Code, EngineAway, Rejected
 from allotment.service.ports import Identity
@@ -179,6 +180,28 @@ def test_a_node_that_lost_the_folder_has_no_part_of_it(nodes: Nodes, outputs: Pa
 
     saved(nodes, outputs, work)
     saved(nodes, Path("/nowhere"), lambda left: left.files(MOST))
+
+
+def test_files_that_wait_for_others_to_be_read_do_not_make_their_node_silent(
+    nodes: Nodes, outputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (outputs / "a").write_text("first")
+    longer: list[float] = []
+    call = nodes.wire.call
+
+    async def noted(op: fm.FileOp, kind: object = None, longer_s: float = 0) -> object:
+        if isinstance(op, fm.DigestFiles):
+            longer.append(longer_s)
+        return await call(op, kind, longer_s)
+
+    monkeypatch.setattr(nodes.wire, "call", noted)
+
+    def work(left: LeftFiles) -> None:
+        left.files(MOST)
+        assert read(left, "a")[0] == b"first"
+
+    saved(nodes, outputs, work)
+    assert longer == [DIGEST_S], "as long as the node itself lets them wait"
 
 
 def test_nothing_is_asked_once_nobody_waits(nodes: Nodes, outputs: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from allotment.backends.pilot import file_messages as fm
 from allotment.backends.pilot.carrying import AHEAD
 from allotment.backends.pilot.link import Link
+from allotment.backends.pilot.node_files import DIGEST_S
 from allotment.backends.pilot.node_images import refused_by_node
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.service.content.manifest import Kind, is_digest
@@ -29,8 +30,6 @@ AT_ONCE_BYTES: Final = 256 << 20
 SMALL: Final = 64 << 10
 SMALL_AHEAD: Final = 16
 """So many small files are asked for before they are wanted."""
-SLOWEST: Final = 4 << 20
-"""Bytes in a second that a node reads at least."""
 T = TypeVar("T")
 
 
@@ -129,7 +128,8 @@ class FilesOnNodes:
             names.append(name)
             size += file.size
         asked = fm.DigestFiles(self._left, tuple(names))
-        told = self._ask(link, asked, list[fm.Digested], size / SLOWEST).result()
+        # Others of the same user may be read first. That the node lives is asked besides.
+        told = self._ask(link, asked, list[fm.Digested], DIGEST_S).result()
         if len(told) != len(names):
             raise BackendError(f"node {link.hello.node} did not read all files")
         self._digests.update(zip(names, told, strict=True))
