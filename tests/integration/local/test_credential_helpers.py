@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allotment.backends.local.images import helper
-from allotment.backends.local.images.helper import Helpers
+from allotment.backends.local.images.helper import LoginHelpers
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.backends.local.runner.cgroup import RUNNER
 from allotment.backends.local.runner.cgroup_v1 import SHARED_DEVICES
@@ -146,7 +146,7 @@ def ann(reachable: Path) -> Iterator[ImageWish]:
 def asked(ann: ImageWish, state: Path, script: str = "", name: str = "x") -> str:
     if script:
         install(Path(ann.home), "x", script)
-    return Helpers(str(state / "state")).basic_of(name, ann, "h.org")
+    return LoginHelpers(str(state / "state")).basic_of(name, ann, "h.org")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_helper_that_forks_without_end_has_few_processes(
 
 
 def test_its_word_counts_for_a_while(ann: ImageWish, reachable: Path) -> None:
-    helpers = Helpers(str(reachable / "state"))
+    helpers = LoginHelpers(str(reachable / "state"))
     install(Path(ann.home), "x", f"echo >> ~/asked; {SAYS}")
     for _ in range(3):
         assert helpers.basic_of("x", ann, "h.org") == login("ann")

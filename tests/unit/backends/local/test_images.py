@@ -12,7 +12,7 @@ from allotment.backends.kubernetes.backend import KubernetesBackend
 from allotment.backends.local.backend import LocalBackend
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import look
-from allotment.backends.local.images.helper import Helpers
+from allotment.backends.local.images.helper import LoginHelpers
 from allotment.backends.local.images.manifest import architecture, config_from, manifest_from
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.trouble import ImageTrouble
@@ -75,7 +75,7 @@ def wish(home: Path, text: object) -> ImageWish:
 
 
 def found(user: ImageWish, registry: str, *, is_needed: bool = False) -> str:
-    return basic_of(user, registry, Helpers("/nowhere"), is_needed=is_needed)
+    return basic_of(user, registry, LoginHelpers("/nowhere"), is_needed=is_needed)
 
 
 def test_a_password_is_found_as_docker_writes_it(tmp_path: Path) -> None:

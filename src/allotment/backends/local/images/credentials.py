@@ -8,7 +8,7 @@ import base64
 import json
 from typing import Any, Final, NamedTuple, cast
 
-from allotment.backends.local.images.helper import TOKEN, Helpers, pair_of
+from allotment.backends.local.images.helper import TOKEN, LoginHelpers, pair_of
 from allotment.backends.local.images.trouble import ImageTrouble, Kind
 from allotment.model.image_names import HUB
 from allotment.rights.reading import read_small
@@ -27,7 +27,7 @@ class _Helper(NamedTuple):
 
 
 def basic_of(
-    wish: ImageWish, registry: str, helpers: Helpers, *, is_needed: bool = False
+    wish: ImageWish, registry: str, helpers: LoginHelpers, *, is_needed: bool = False
 ) -> str:
     """Return what a user logs in with, as a header has it; '' for nobody. May block.
 

@@ -39,7 +39,7 @@ def pair_of(user: str, secret: str) -> str:
     return b64encode(f"{user}:{secret}".encode(errors="replace")).decode()
 
 
-class Helpers:
+class LoginHelpers:
     """Runs helpers, and keeps what they say for a while. Blocks; for threads."""
 
     def __init__(self, state: str) -> None:

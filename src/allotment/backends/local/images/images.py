@@ -20,7 +20,7 @@ import msgspec
 from allotment.backends.local.images import store as st
 from allotment.backends.local.images.credentials import basic_of
 from allotment.backends.local.images.fetching import Fetch, Found, Stopped, look
-from allotment.backends.local.images.helper import Helpers
+from allotment.backends.local.images.helper import LoginHelpers
 from allotment.backends.local.images.inside import Files, pythons
 from allotment.backends.local.images.registry import Registry
 from allotment.backends.local.images.store import Image, Store
@@ -87,7 +87,7 @@ class Images:
         self.limit = limit
         self._asking = Threads("registry", each=4, total=16)
         self._logins = Threads("logins", each=1, total=16)
-        self._helpers = Helpers(str(state_dir))
+        self._helpers = LoginHelpers(str(state_dir))
         self._fetching = Threads("images", each=1, total=3)
         self._reading = Threads("store", each=2, total=4)
         self._rights: dict[tuple[int, str], float] = {}
