@@ -2,13 +2,15 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from allotment.backends.local.runner import procfs
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import NOBODY, Runner, a_runner, alive, until
+from tests.integration.local.harness import NOBODY, SOURCES, Runner, a_runner, alive, until
 
 NAMESPACED = pytest.mark.parametrize("kind", [OWN, BWRAP])
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
@@ -293,6 +295,24 @@ def test_scratch_is_found_where_its_user_can_go(tmp_path: Path) -> None:
         assert root.stat().st_mode & 0o777 == 0o711
         assert not Path(status["scratch"]).exists()
     until(lambda: not root.exists(), "the folder to go with the last launcher")
+
+
+@pytest.mark.needs_root
+def test_the_scratch_of_a_launcher_stays_when_one_before_it_ends(tmp_path: Path) -> None:
+    """Its state folder was moved away, and another has the name: there is one such place."""
+    state, moved = tmp_path / "state", tmp_path / "moved"
+    state.mkdir()
+    before = Runner(state, [sys.executable], SOURCES)
+    pid = before.launcher_pid
+    before.hang_up()
+    before.reports.close()
+    state.rename(moved)
+    state.mkdir()
+    with a_runner(state) as runner:
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not procfs.start_time(pid), "the launcher to end")
+        status = runner.run("echo x > $TMPDIR/x", uid=NOBODY, gid=NOBODY)
+        assert status["exit_code"] == 0, status
 
 
 def test_nobody_but_root_can_become_another(user_runner: Runner) -> None:

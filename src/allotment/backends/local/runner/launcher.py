@@ -8,7 +8,6 @@ what its supervisors leave behind. If it dies its supervisors live on, and the n
 launcher clears up after those that did not.
 """
 
-import contextlib
 import fcntl
 import gc
 import os
@@ -29,6 +28,7 @@ from allotment.backends.local.runner import (
     procfs,
     record,
     salvage,
+    scratch,
     supervisor,
     timers,
     tree,
@@ -246,8 +246,7 @@ class Launcher:
         """
         if self._listener is not None or _has_no_other():
             hierarchy.give_back(self._host.hierarchy, self._came_from)
-            with contextlib.suppress(OSError):  # a task is in it
-                os.rmdir(self._host.scratch_root)
+            scratch.give_back(self._host.scratch_root, self._host.scratch)
 
     # ── requests ────────────────────────────────────────────────────────────────────
 

@@ -49,6 +49,17 @@ def open_root(state_dir: str) -> tuple[str, int]:
     return path, fd
 
 
+def give_back(path: str, fd: int) -> None:
+    """Remove the folder above all scratch folders, unless a task or a launcher has it open.
+
+    That of another state folder, too, which came to the place of ours.
+    """
+    os.close(fd)
+    with contextlib.suppress(OSError):
+        fcntl.flock(os.open(path, _OPEN), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rmdir(path)
+
+
 def _all_may_pass(path: str) -> bool:
     while path != "/":
         if not os.stat(path).st_mode & stat.S_IXOTH:
