@@ -10,7 +10,16 @@ import pytest
 
 from allotment.backends.local.runner import procfs
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import NOBODY, SOURCES, Runner, a_runner, alive, until
+from tests.integration.local.harness import (
+    NOBODY,
+    SOURCES,
+    SYSTEM_PYTHON,
+    Runner,
+    a_runner,
+    alive,
+    until,
+)
+from tests.support.keys import LOOK, SAYS, has_keys, with_key
 
 NAMESPACED = pytest.mark.parametrize("kind", [OWN, BWRAP])
 ALL_KINDS = pytest.mark.parametrize("kind", [OWN, BWRAP, "none"])
@@ -272,6 +281,17 @@ def test_a_users_library_cannot_run_as_root(runner: Runner) -> None:
     task = runner.launch("true", env=env, uid=NOBODY, gid=NOBODY)
     task.ended()
     assert task.output("stderr").count("cannot be preloaded") == 1
+
+
+@pytest.mark.needs_root
+@pytest.mark.may_skip("where the kernel keeps no keys for us, as in many containers")
+def test_a_task_finds_no_keys_of_the_service_or_of_other_users() -> None:
+    if not has_keys():
+        pytest.skip("the kernel keeps no keys for us")
+    with a_runner(None, *with_key()) as runner:
+        for uid in (NOBODY, NOBODY - 1):
+            said = output_of(runner, [SYSTEM_PYTHON, "-c", LOOK], uid=uid, gid=uid)
+            assert said.strip() == SAYS
 
 
 @pytest.mark.needs_root

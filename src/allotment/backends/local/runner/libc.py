@@ -40,6 +40,11 @@ _MOST_CAPABILITIES: Final = 64
 _SYS_PIVOT_ROOT: Final = {"x86_64": 155, "ppc64le": 203, "s390x": 217}.get(
     os.uname().machine, 41
 )
+_SYS_KEYCTL: Final = {"x86_64": 250, "ppc64le": 271, "s390x": 280}.get(os.uname().machine, 219)
+_KEYCTL_JOIN_SESSION: Final = 1
+_KEYCTL_LINK: Final = 8
+_KEYS_OF_SESSION: Final = -3
+_KEYS_OF_USER: Final = -4
 _SYS_OPEN_TREE: Final = 428
 _SYS_MOVE_MOUNT: Final = 429
 _SYS_MOUNT_SETATTR: Final = 442
@@ -103,6 +108,23 @@ def die_with_parent(signum: int) -> None:
 def no_new_privileges() -> None:
     """Let no set-uid program below this process gain rights."""
     _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl no_new_privs")
+
+
+def leave_keys() -> None:
+    """Let go of the kernel's keys of our session, and keep new ones apart from all others.
+
+    Does nothing where there are none for us.
+    """
+    if _syscall(_SYS_KEYCTL, _KEYCTL_JOIN_SESSION, None) < 0 and ctypes.get_errno() not in (
+        errno.ENOSYS,
+        errno.EPERM,
+    ):
+        _check(-1, "keyctl join_session")
+
+
+def reach_own_keys() -> None:
+    """Have a session find the keys of its user, where it may."""
+    _syscall(_SYS_KEYCTL, _KEYCTL_LINK, _KEYS_OF_USER, _KEYS_OF_SESSION)
 
 
 def keep_capabilities(kept: tuple[int, ...]) -> None:

@@ -139,10 +139,15 @@ def _say(tell: int, stage: str, number: int, text: str) -> None:
 
 
 def become(user: User) -> None:
-    """Become a user, by real, effective and saved id. Raises OSError."""
+    """Become a user, by real, effective and saved id, with no keys but its own.
+
+    Raises OSError.
+    """
+    libc.leave_keys()  # Of us, and of others that we started. The user may have few keyrings.
     os.setgroups(user.groups)
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
+    libc.reach_own_keys()
 
 
 def execute(argv: list[str], env: dict[str, str]) -> NoReturn:
