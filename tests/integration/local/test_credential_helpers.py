@@ -15,6 +15,7 @@ from allotment.backends.local.runner.cgroup import RUNNER
 from allotment.backends.local.runner.cgroup_v1 import SHARED_DEVICES
 from allotment.backends.local.runner.hierarchy import prepare
 from allotment.service.ports import Identity, ImageWish
+from tests.integration.local.harness import SYSTEM_PYTHON
 from tests.support.credential_helpers import SAYS, configure, install
 from tests.support.exchange import owned
 from tests.support.registry import (
@@ -152,6 +153,7 @@ def asked(ann: ImageWish, state: Path, script: str = "", name: str = "x") -> str
 @pytest.mark.parametrize(
     ("script", "words"),
     [
+        ("yes 2>&1 | head -2 >&2; exit 3", "failed with exit code 3: y"),
         ("", "is not on the service's machine"),
         ("echo no key ring >&2; exit 3", "failed with exit code 3: no key ring"),
         ('echo \'{"Secret": "s3cret"\'; exit 1', "failed with exit code 1"),
@@ -263,6 +265,16 @@ def test_nothing_that_a_helper_started_stays(
             asked(ann, reachable, f"{stays}\n{end}")
     assert (Path(ann.home) / "stays").exists()
     assert processes() == []
+
+
+def test_what_a_helper_has_in_shared_memory_goes_with_it(
+    ann: ImageWish, reachable: Path
+) -> None:
+    make = "import ctypes; print(ctypes.CDLL(None).shmget(0, 4096, 0o1600))"
+    assert asked(ann, reachable, f"{SYSTEM_PYTHON} -c '{make}' >> ~/made; {SAYS}")
+    assert int((Path(ann.home) / "made").read_text()) >= 0
+    rows = Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+    assert UID not in [int(row.split()[7]) for row in rows]
 
 
 def test_a_helper_that_forks_without_end_has_few_processes(

@@ -109,12 +109,15 @@ def _narrow(wish: dict[str, Any]) -> None:
     if os.geteuid():
         mount_own()
         return
-    libc.unshare(libc.CLONE_NEWNS)
+    # What it puts into shared memory would stay for ever.
+    libc.unshare(libc.CLONE_NEWNS | libc.CLONE_NEWIPC | libc.CLONE_NEWUTS)
     plain = mounts.plain_devices()
     mounts.build(mounts.View(os.path.realpath(wish["state"]), plain, (), (), (), ()))
 
 
 def _outcome(wish: dict[str, Any], group: Group) -> dict[str, object]:
+    for signum in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(signum, signal.SIG_DFL)  # ignored by Python, not by a helper
     signal.signal(signal.SIGALRM, _end)
     signal.alarm(wish["seconds"])
     said_at, errors_at = os.pipe(), os.pipe()
