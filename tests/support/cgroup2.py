@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from allotment.backends.local.runner import hierarchy, libc, procfs
+from allotment.rights.unmounting import unmount
 
 
 @contextmanager
@@ -21,4 +22,4 @@ def a_cgroup2() -> Iterator[Path]:
         try:
             yield Path(folder)
         finally:
-            libc.unmount(folder)
+            unmount(folder)

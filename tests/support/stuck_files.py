@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from allotment.backends.local.runner import libc
+from allotment.rights.unmounting import unmount
 
 NAME = "stuck"
 CLOSING = "closing"
@@ -89,7 +90,7 @@ def a_stuck_file(folder: Path) -> Iterator[StuckFile]:
         yield made
     finally:
         made.let_go()
-        libc.unmount(str(folder))
+        unmount(str(folder))
 
 
 if __name__ == "__main__":

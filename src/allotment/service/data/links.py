@@ -26,6 +26,7 @@ from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import JobId
 from allotment.rights.clearing import remove_all
 from allotment.rights.disk import is_too_full
+from allotment.rights.unmounting import unmount
 from allotment.service.content.shelf import names_in
 from allotment.service.data.store import DataStore
 from allotment.service.ports import Identity
@@ -161,13 +162,17 @@ class DataLinks:
     async def look(self) -> None:
         """Take away what attempts saw that are over; it is removed beside that."""
         over = [name for name in tuple(self._there) if not self._is_under_way(name)]
+        trouble: OSError | None = None
         if over:
-            gone = await self._quick.run("over", partial(self._take_away, over), PATIENCE_S)
+            take = partial(self._take_away, over)
+            gone, trouble = await self._quick.run("over", take, PATIENCE_S)
             self._gone += gone
         if self._gone and not self._removing.is_alive():
             self._removing = Thread(target=remove_all, args=[self._gone], daemon=True)
             self._removing.start()
             self._gone = []
+        if trouble is not None:
+            raise trouble
 
     async def clear(self) -> None:
         """Return when all is removed that attempts saw which are over."""
@@ -176,17 +181,26 @@ class DataLinks:
             await asyncio.to_thread(self._removing.join)
             await self.look()
 
-    def _take_away(self, names: Sequence[str]) -> list[Path]:
-        """Give other names to what attempts saw, and to no user; return these names."""
+    def _take_away(self, names: Sequence[str]) -> tuple[list[Path], OSError | None]:
+        """Give other names to what attempts saw, and to no user.
+
+        Return these names, and why it could not be done for all.
+        """
         taken: list[Path] = []
+        trouble: OSError | None = None
         for name in names:
             gone = self._store.fresh.path()
-            with suppress(FileNotFoundError):
-                (self._root / name).rename(gone)
+            try:
+                _rename(self._root / name, gone)
                 taken.append(gone)
                 os.chown(gone, os.geteuid(), os.getegid())  # Also for who has it open.
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                trouble = error
+                continue
             self._there.discard(name)
-        return taken
+        return taken, trouble
 
     def _is_under_way(self, name: str) -> bool:
         job_id = name.partition("-")[0]
@@ -196,6 +210,19 @@ class DataLinks:
 
 def _name(job: JobRecord) -> str:
     return f"{job.id}-{job.attempts[-1].no}"
+
+
+def _rename(folder: Path, to: Path) -> None:
+    """Rename a folder, from which is taken what its user mounted there. Raises OSError."""
+    while True:
+        try:
+            folder.rename(to)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+        else:
+            return
+        unmount(str(folder))
 
 
 def _link(

@@ -1,6 +1,7 @@
 """Links to versions for attempts, without a service around them."""
 
 import asyncio
+import contextlib
 import errno
 import os
 import stat
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+from allotment.backends.local.runner import libc
 from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError, Rejected
 from allotment.rights import disk
+from allotment.rights.unmounting import unmount
 from allotment.service.data.links import DataLinks
 from allotment.service.data.store import DataStore
 from allotment.service.ports import Identity
@@ -91,6 +94,49 @@ def test_it_is_gone_once_the_attempt_is_over(stage: Stage) -> None:
     asyncio.run(work())
     assert stage.left() == []
     assert (stage.tree / "a").stat().st_nlink == 1
+
+
+@pytest.mark.needs_root
+def test_what_is_mounted_on_a_folder_goes_and_keeps_no_other(stage: Stage) -> None:
+    """Its user may do that by FUSE, with a file system that lets not even root in."""
+    doors = [stage.state / "data-links" / f"7{number}-1" for number in range(5)]
+    for door in doors:
+        door.mkdir()
+    for _ in range(2):
+        libc.mount("none", str(doors[2]), "tmpfs", 0)
+    again = DataLinks(stage.world.state, stage.store)
+    again.prepare()
+    try:
+        asyncio.run(again.clear())
+        assert stage.left() == []
+    finally:
+        for _ in range(2):
+            with contextlib.suppress(OSError):
+                unmount(str(doors[2]))
+
+
+def test_one_that_cannot_be_taken_away_keeps_no_other(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doors = [stage.state / "data-links" / f"7{number}-1" for number in range(5)]
+    for door in doors:
+        door.mkdir()
+    again = DataLinks(stage.world.state, stage.store)
+    again.prepare()
+    real = Path.rename
+
+    def rename(path: Path, to: Path) -> None:
+        if path == doors[2]:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        real(path, to)
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(OSError, match="Input/output error"):
+        asyncio.run(again.clear())
+    assert list((stage.state / "data-links").iterdir()) == [doors[2]]
+    monkeypatch.undo()
+    asyncio.run(again.clear())
+    assert stage.left() == []
 
 
 def test_a_service_that_starts_finds_what_one_before_it_made(stage: Stage) -> None:

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from allotment.backends.local.runner import libc
 from allotment.rights import paths
 from allotment.rights.mount_points import SYSTEM, Target, is_roots_alone, look_for
+from allotment.rights.unmounting import unmount
 from allotment.rights.user import User, rights_of
 
 _STAGE: Final = "/dev"
@@ -126,7 +127,7 @@ def _show_anew(folder: str, user: User | None) -> int:
     if folder != "/":
         staged, fresh = fresh, libc.clone_tree(fresh)
         os.close(staged)
-        libc.unmount(_STAGE)
+        unmount(_STAGE)
         libc.move_tree(fresh, top)
     for name, fd, tree in trees:
         _show(name, fd, tree, fresh)
@@ -134,7 +135,7 @@ def _show_anew(folder: str, user: User | None) -> int:
         os.fchdir(fresh)
         libc.pivot_root(".", ".")
         os.fchdir(top)
-        libc.unmount(".")
+        unmount(".")
         os.chdir("/")
     os.close(top)
     return fresh

@@ -24,6 +24,7 @@ from allotment.backends.local.runner import datasets, libc, mounts, overlay
 from allotment.backends.local.runner.mounts import Place, View
 from allotment.backends.local.runner.schema import Dataset, TaskImage
 from allotment.rights import paths, removing
+from allotment.rights.unmounting import unmount
 
 LAYERS: Final = "images/layers"
 """Below the state folder. Options of a mount have one page, so layers are named from there."""
@@ -128,7 +129,7 @@ def build(
             _make_folder(mount.at)
         for name in ("proc", "sys", "dev"):
             make_plain_folder(f"/{name}")
-    libc.unmount(root)
+    unmount(root)
     names = [f"{_STAGE}/{_UPPER}", *image["layers"]]
     try:
         mount_layers(names, layers, f"/proc/self/fd/{folder}", root, OF_TASKS)
@@ -278,7 +279,7 @@ def go_to_root(path: str) -> None:
     os.chdir(path)
     libc.pivot_root(".", ".")
     os.fchdir(old)
-    libc.unmount(".")
+    unmount(".")
     os.close(old)
     os.chdir("/")
 

@@ -55,8 +55,6 @@ _MOVE_MOUNT_EMPTY_PATHS: Final = 0x04 | 0x40
 _MOUNT_ATTR_RDONLY: Final = 1
 _MOUNT_ATTR_NOSUID: Final = 2
 _MOUNT_ATTR_NODEV: Final = 4
-_MNT_DETACH: Final = 2
-_UMOUNT_NOFOLLOW: Final = 8
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _syscall: Final = _libc.syscall
@@ -202,12 +200,6 @@ def move_tree(tree: int, target: int) -> None:
     """Mount a copy of mounts on a descriptor. Linux 5.2 has it."""
     result = _syscall(_SYS_MOVE_MOUNT, tree, b"", target, b"", _MOVE_MOUNT_EMPTY_PATHS)
     _check(result, "move_mount")
-
-
-def unmount(path: str) -> None:
-    """Unmount what is mounted at `path`, also while it is in use."""
-    result = _libc.umount2(os.fsencode(path), _MNT_DETACH | _UMOUNT_NOFOLLOW)
-    _check(result, f"umount {path}")
 
 
 def make_read_only(path: str) -> None:

@@ -14,6 +14,7 @@ from allotment.backends.local.runner.schema import Isolation, Request, TaskImage
 from allotment.backends.local.runner.spawn import Command
 from allotment.rights import removing
 from allotment.rights.sealing import take_no_more_code
+from allotment.rights.unmounting import unmount
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -161,7 +162,7 @@ class Surroundings:
         """Where read-only data covered it, it is mounted, and so could not be removed."""
         if not mounts.under(self.scratch, self._host.state_dir):
             with contextlib.suppress(OSError):
-                libc.unmount(self.scratch)
+                unmount(self.scratch)
 
     def describe(self) -> Isolation:
         return {
