@@ -106,6 +106,8 @@ class Gate:
         self._most = most
         self._store = store
         self._open = threading.Event()
+        self.is_reached = threading.Event()
+        """Whether an answer waits until it is opened."""
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self._begin(self._take)
@@ -147,6 +149,7 @@ class Gate:
         with contextlib.suppress(OSError), source, target:
             while data := source.recv(1 << 16):
                 if self.passed + len(data) > self._most:
+                    self.is_reached.set()
                     self._open.wait()
                 target.sendall(data)
                 self.passed += len(data)

@@ -18,7 +18,7 @@ import pytest
 from tests.integration.service.test_saving import wait_for_file
 from tests.integration.slurm.test_environments import ANN, BEN, ENDED, TENANTS, OnBoth
 from tests.support.cluster import until
-from tests.support.object_stores import BUCKET, Moto, a_store
+from tests.support.object_stores import BUCKET, Gate, Moto, a_store
 from tests.support.on_slurm import a_shared_folder, as_user
 from tests.support.patience import PATIENCE_S
 from tests.support.slurm import TOOLS, Slurm
@@ -286,6 +286,32 @@ def test_where_no_links_can_be_made_a_job_is_refused_at_once(service: OnBoth) ->
     finally:
         subprocess.run(["umount", place], check=True)
     assert SECRET in service.says(ANN, "jobs", "cat /w/words", data={"words": "/w"})
+
+
+def test_who_lost_a_grant_while_other_data_came_gets_no_links(service: OnBoth) -> None:
+    with a_store(Moto, service.state.parent / "slow") as store:
+        store.put({"far/a": "1" * 10_000})
+        gate = Gate(store, 5_000)
+        words = ("--s3", f"s3://{BUCKET}/far", "--endpoint", gate.endpoint, "--public")
+        made = as_user(ANN, service, "data", "create", "far", *words)
+        assert made.returncode == 0, made.stderr
+        for name in ("far", "words"):
+            as_user(ANN, service, "data", "grant", name, f"user:{BEN}")
+        try:
+            spec = {"name": "t", "tenant": "ben", "command": "true", "resources": SMALL,
+                    "data": {"ann/far": "/f", "ann/words": "/w"}}  # fmt: skip
+            status, answer = service.ask_as(BEN, spec)
+            assert status == 201, answer
+            until(gate.is_reached.is_set, "the fetch to be in its middle")
+            as_user(ANN, service, "data", "revoke", "ann/words", f"user:{BEN}")
+            gate.open()
+            door = links(service) / f"{answer['id']}-1"
+            until(lambda: door.exists() or service.state_of(answer["id"]) in ENDED, "the start")
+            assert not door.exists()
+            service.wait_for(answer["id"], *ENDED)
+            assert service.job(answer["id"])["diagnosis"]["code"] == "data_missing"
+        finally:
+            gate.close()
 
 
 def test_what_a_job_sees_of_a_store_stays_in_the_cache_until_its_end(

@@ -357,6 +357,7 @@ class DataUses:
                 phases += await self._objects.ready(dataset, use.digest, is_wanted)
             except StoreTrouble as trouble:
                 raise NotUsable(trouble.diagnosis()) from trouble
+        self.mounts_of(job, workspace.folders)  # To fetch may have taken hours.
         if is_wanted() and self._is_linked(job):
             phases += await self._link(job, is_wanted)
         if isinstance(workspace, Bringing) and is_wanted():
