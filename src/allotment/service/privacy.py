@@ -36,6 +36,10 @@ OF_CHECKPOINT = ("every_ms", "keep", "signal", "grace_ms")
 WITH = "with_image", "with_environment", "with_data"
 """What of a job was on its nodes already tells what it brings."""
 
+OF_BROUGHT = ("image_", "registry_", "data_", "store_", "environment_")
+"""How the codes of diagnoses begin that name what it brings, or say what a program of its user
+printed."""
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -52,8 +56,13 @@ def spec_for_others(spec: JobSpec) -> JobSpec:
 
 
 def _diagnosis(found: Diagnosis | None) -> Diagnosis | None:
-    """Leave out what was seen in its output; the cause is one of ours."""
-    return replace(found, evidence="") if found is not None and found.evidence else found
+    """Leave out what was seen in its output, and the names of what it brings.
+
+    Any other cause is one of ours.
+    """
+    if found is not None and found.code.startswith(OF_BROUGHT):
+        return _without(found, cause=HIDDEN, advice="", evidence="")
+    return _without(found, evidence="") if found is not None else None
 
 
 def _exit(ended: Exit | None) -> Exit | None:
@@ -66,6 +75,8 @@ def _exit(ended: Exit | None) -> Exit | None:
 _OWN: dict[type[e.Event], dict[str, Any]] = {
     e.ContentSeen: {"name": HIDDEN, "bytes": 0},
     e.AttemptPlaced: dict.fromkeys(WITH, 0),
+    e.TaskReady: {"phases": ()},
+    e.TaskStarted: {"phases": ()},
     e.SweepSubmitted: {"sweep": Sweep(())},
     e.TrialProposed: {"params": ()},
     e.RungReached: {"step": 0, "value": None},
@@ -154,7 +165,7 @@ def job_for_others(job: v.JobView, spec: dict[str, object]) -> v.JobView:
 
 def _attempt(attempt: v.AttemptView) -> v.AttemptView:
     tasks = tuple(
-        replace(task, exit=_exit(task.exit), diagnosis=_diagnosis(task.diagnosis))
+        replace(task, exit=_exit(task.exit), diagnosis=_diagnosis(task.diagnosis), phases=())
         for task in attempt.tasks
     )
     told = _diagnosis(attempt.diagnosis)

@@ -5,6 +5,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgspec
 import pytest
 
+from allotment.backends.local.images.trouble import ImageTrouble
+from allotment.backends.local.images.trouble import Kind as OfImages
 from allotment.model import events as e
 from allotment.model.content import ContentKind
 from allotment.model.datasets import DataKind, Dataset, DataVersion, Grant, Grantee
@@ -12,10 +14,14 @@ from allotment.model.diagnosis import Diagnosis, Exit, Owner, RetryClass
 from allotment.model.events import Outcome
 from allotment.model.ids import AttemptNo, JobId, NodeId, TaskIndex
 from allotment.model.ledger import Entitlement
-from allotment.model.quantity import Millis, WallTime
+from allotment.model.quantity import Instant, Millis, WallTime
 from allotment.model.reasons import StopCause
 from allotment.model.spec import Checkpoint, JobSpec, TaskRole
 from allotment.model.sweeps import Sweep
+from allotment.model.unusable import Unusable
+from allotment.service.data.objects.trouble import Kind as OfStores
+from allotment.service.data.objects.trouble import StoreTrouble
+from allotment.service.environments.lasting import Lasting
 from allotment.service.privacy import (
     OF_CHECKPOINT,
     OF_JOB,
@@ -56,6 +62,16 @@ EVENTS = [
     e.ContentSeen("hush", ((NodeId(1), NodeId(3)),), ContentKind.DATA),
     e.SweepSubmitted(JOB, "job", "us", Sweep((("hush", ("hush",)),), metric="hush"), 1),
     e.TrialProposed(JOB, (("hush", "hush"),)),
+    e.TaskReady(JOB, NO, TASK, (e.Phase("hush", Instant(0), Millis(1)),)),
+    e.TaskStarted(JOB, NO, TASK, 7, (e.Phase("hush", Instant(0), Millis(1)),)),
+    *(
+        e.AttemptEnded(JOB, NO, Outcome.FAILED, trouble.diagnosis())
+        for trouble in (
+            *(ImageTrouble(kind, "hush", "hush") for kind in OfImages),
+            *(StoreTrouble(kind, "hush", "hush") for kind in OfStores),
+            *(Unusable(kind.matter, "hush", "hush") for kind in Lasting.__subclasses__()),
+        )
+    ),
 ]
 
 
@@ -107,7 +123,7 @@ LEFT_OUT = {
     "TaskEnded.diagnosis", "SweepSubmitted.sweep", "OutputsSaved.dataset",
     "OutputsSaved.trouble", "TrialProposed.params", "CheckpointKept.path",
     "CheckpointKept.dataset", "CheckpointKept.trouble", "CheckpointRestored.path",
-    "CheckpointRestored.dataset", "ContentSeen.name",
+    "CheckpointRestored.dataset", "ContentSeen.name", "TaskReady.phases", "TaskStarted.phases",
     *(
         f"{kind}.{part}"
         for kind, parts in {
@@ -126,7 +142,7 @@ def _holds_words(hint: Any) -> bool:
     parts = get_args(hint)
     return (
         hint is str
-        or hint in (JobSpec, Diagnosis, Exit, Sweep)
+        or hint in (JobSpec, Diagnosis, Exit, Sweep, e.Phase)
         or any(map(_holds_words, parts))
     )
 
