@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from allotment.backends.local.runner.cgroup_v1 import SHARED_DEVICES
 from allotment.backends.local.runner.hierarchy import prepare
 from allotment.service.ports import Identity, ImageWish
 from tests.integration.local.harness import SYSTEM_PYTHON
+from tests.support.cluster import ALLOT, until
 from tests.support.credential_helpers import SAYS, configure, install
 from tests.support.exchange import owned
 from tests.support.registry import (
@@ -89,6 +91,23 @@ def test_a_job_is_refused_with_what_is_wrong_with_the_helper(
         install(home, "vault", "echo >> ~/tried; exit 7")
         assert service.run(f"{free.host}/free:1", "true", "ann").state == "succeeded"
         assert len((home / "tried").read_text().splitlines()) == 1  # In a minute.
+
+
+def test_a_helper_that_hangs_keeps_no_other_user_waiting(
+    service: WithUsers, private: Registry
+) -> None:
+    image, home = f"{private.host}/model:1", service.home("ann")
+    configure(home, credHelpers={private.host: "vault"})
+    wait = "echo > ~/asked; while ! test -e ~/go; do sleep 0.1; done; exit 3"
+    install(home, "vault", wait)
+    with ThreadPoolExecutor(1) as pool:
+        words = [*ALLOT, "run", "--image", image, "--", "true"]
+        asking = pool.submit(service.ran, words, user="ann")
+        until((home / "asked").exists, "the helper to be asked")
+        assert "may not read" in service.refused(image, "ben")
+        assert not asking.done()
+        (home / "go").touch()
+        assert "failed with exit code 3" in asking.result().stderr
 
 
 def test_a_new_password_counts_at_once(service: WithUsers, private: Registry) -> None:
