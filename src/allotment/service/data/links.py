@@ -160,7 +160,10 @@ class DataLinks:
     # ── what goes ───────────────────────────────────────────────────────────────────
 
     async def look(self) -> None:
-        """Take away what attempts saw that are over; it is removed beside that."""
+        """Take away what attempts saw that are over; it is removed beside that.
+
+        Raises OSError where one cannot be taken away; the others are.
+        """
         over = [name for name in tuple(self._there) if not self._is_under_way(name)]
         trouble: OSError | None = None
         if over:
@@ -175,11 +178,13 @@ class DataLinks:
             raise trouble
 
     async def clear(self) -> None:
-        """Return when all is removed that attempts saw which are over."""
-        await self.look()
-        while self._removing.is_alive():
+        """Return when all is removed that can be of what attempts saw which are over."""
+        while True:
+            with suppress(OSError):  # It is told where this is looked at all the time.
+                await self.look()
+            if not self._removing.is_alive():
+                return
             await asyncio.to_thread(self._removing.join)
-            await self.look()
 
     def _take_away(self, names: Sequence[str]) -> tuple[list[Path], OSError | None]:
         """Give other names to what attempts saw, and to no user.
