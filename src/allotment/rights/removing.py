@@ -20,6 +20,7 @@ def remove(root: int | None, name: str) -> None:
     try:
         fd = os.open(name, _OPEN, dir_fd=root)
         try:
+            _take(fd)
             _empty(fd)
         finally:
             os.close(fd)
@@ -49,6 +50,7 @@ def _empty(top: int) -> None:
             fd = os.open(name, _OPEN, dir_fd=top)
         except OSError:
             continue
+        _take(fd)
         for below in _unlink_files(fd):
             moved += 1
             up = f".removed-{os.getpid()}-{moved}"
@@ -59,6 +61,18 @@ def _empty(top: int) -> None:
             folders.append(up)
         os.close(fd)
         _remove_empty(top, name)
+
+
+def _take(fd: int) -> None:
+    """Have nobody fill a folder any more who has it open, as far as we may say so."""
+    found = os.fstat(fd)
+    if os.geteuid() != 0 or (found.st_uid == 0 and not found.st_mode & 0o022):
+        return
+    try:
+        os.fchown(fd, 0, 0)
+        os.fchmod(fd, 0o700)  # Its lists of rights then give none, too.
+    except OSError:
+        return
 
 
 def _unlink_files(fd: int) -> list[str]:
