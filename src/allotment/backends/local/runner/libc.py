@@ -111,13 +111,11 @@ def no_new_privileges() -> None:
 def leave_keys() -> None:
     """Let go of the kernel's keys of our session, and keep new ones apart from all others.
 
-    Does nothing where there are none for us.
+    Does nothing where there are none for us, or no more: in a user namespace root has few.
     """
-    if _syscall(_SYS_KEYCTL, _KEYCTL_JOIN_SESSION, None) < 0 and ctypes.get_errno() not in (
-        errno.ENOSYS,
-        errno.EPERM,
-    ):
-        _check(-1, "keyctl join_session")
+    result = _syscall(_SYS_KEYCTL, _KEYCTL_JOIN_SESSION, None)
+    if ctypes.get_errno() not in (errno.ENOSYS, errno.EPERM, errno.EDQUOT):
+        _check(min(result, 0), "keyctl join_session")
 
 
 def reach_own_keys() -> None:
