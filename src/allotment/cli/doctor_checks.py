@@ -31,30 +31,44 @@ PATIENCE_S = 5.0
 
 def findings(folder: Path) -> list[Finding]:
     """Return the findings of all checks, for the service of one state folder."""
-    checks: list[Callable[[], list[Finding]]] = [
-        machine,
-        python,
-        lambda: isolation(folder),
-        gpus,
-        drivers,
-        lambda: sharing(folder),
-        lambda: disk(folder),
-        lambda: service(folder),
-        lambda: turns(folder),
-        lambda: books(folder),
-        lambda: mlflow(folder),
-        lambda: slurm(folder),
-        lambda: kubernetes(folder),
-    ]
-    return [finding for check in checks for finding in _safely(check)]
+    checks: dict[str, Callable[[], list[Finding]]] = {
+        "machine": machine,
+        "python": python,
+        "isolation": lambda: isolation(folder),
+        "gpus": gpus,
+        "drivers": drivers,
+        "sharing": lambda: sharing(folder),
+        "state": lambda: disk(folder),
+        "service": lambda: service(folder),
+        "turns": lambda: turns(folder),
+        "books": lambda: books(folder),
+        "mlflow": lambda: mlflow(folder),
+        "slurm": lambda: slurm(folder),
+        "kubernetes": lambda: kubernetes(folder),
+    }
+    found: list[Finding] = []
+    shut: list[str] = []
+    for name, check in checks.items():
+        try:
+            found += _safely(name, check)
+        except PermissionError:
+            shut.append(name)
+    if shut:
+        text = f"only the user who runs the service may check: {', '.join(shut)}"
+        found.append(Finding("not seen", Level.NOTE, text, "Ask that user to run this."))
+    return found
 
 
-def _safely(check: Callable[[], list[Finding]]) -> list[Finding]:
-    """Turn a check that breaks into a finding: the doctor must finish its round."""
+def _safely(name: str, check: Callable[[], list[Finding]]) -> list[Finding]:
+    """Turn a check that breaks into a finding: the doctor must finish its round.
+
+    Raises PermissionError where it is only not for this user to see.
+    """
     try:
         return check()
+    except PermissionError:
+        raise
     except Exception as error:  # noqa: BLE001 - the top of a loop over checks
-        name = getattr(check, "__name__", "check").strip("<>")
         text = f"this check itself failed: {type(error).__name__}: {error}"
         return [Finding(name, Level.BAD, text, "Please report this.")]
 
@@ -93,8 +107,8 @@ def disk(folder: Path) -> list[Finding]:
     if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
         return [
             Finding(
-                "state", Level.WARN, f"you may not write to {folder}",
-                "Use the service of its owner, or one of your own: --state DIR.",
+                "state", Level.NOTE, f"you may not write to {folder}",
+                "Use the service of its owner or one of your own: --state DIR.",
             )
         ]  # fmt: skip
     free = shutil.disk_usage(place).free
@@ -157,8 +171,6 @@ def books(folder: Path) -> list[Finding]:
     file = folder / "allot.db"
     try:
         return _books(file)
-    except PermissionError:
-        return [Finding("books", Level.NOTE, f"you may not read {file}")]
     except (StoreError, sqlite3.Error) as error:
         return [Finding("books", Level.BAD, f"{file}: {error}", PUT_BACK)]
 

@@ -46,7 +46,10 @@ def isolation(folder: Path) -> list[Finding]:
 
 
 def ask_launcher(folder: Path) -> Facts | None:
-    """Return what the launcher of a state folder says; None when none answers."""
+    """Return what the launcher of a state folder says; None when none answers.
+
+    Raises PermissionError if it is that of another user.
+    """
     from allotment.backends.local.runner.layout import SOCKET  # noqa: PLC0415 - only here
 
     try:
@@ -55,6 +58,8 @@ def ask_launcher(folder: Path) -> Facts | None:
             sock.connect(str(folder / SOCKET))
             sock.sendall(b'{"op": "hello"}\n')
             return msgspec.json.decode(sock.makefile("rb").readline(), type=Facts)
+    except PermissionError:
+        raise
     except (OSError, msgspec.MsgspecError):
         return None
 
