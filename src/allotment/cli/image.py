@@ -167,8 +167,13 @@ def login(
     It is written to ~/.docker/config.json, for you alone to read. The service reads it there
     with your rights when your jobs need it.
     """
+    from allotment.client.image_login import registry_of  # noqa: PLC0415 - rarely needed
+
+    registry = registry_of(registry)
     if password_stdin:
         password = sys.stdin.readline().rstrip("\r\n")
+    elif not sys.stdin.isatty():
+        raise Failed("There is no terminal to ask for the password.", "Add --password-stdin.")
     else:
         from getpass import getpass  # noqa: PLC0415 - rarely needed
 

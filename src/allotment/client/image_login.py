@@ -11,8 +11,21 @@ from allotment.rights.writing import write_whole
 FILE = ".docker/config.json"
 
 
+def registry_of(text: str) -> str:
+    """Return a registry as image names begin with it. Raises Refused if it is none."""
+    registry = text.removeprefix("https://").removesuffix("/")
+    if not registry.isprintable() or len(registry.split()) != 1 or "/" in registry:
+        raise Refused(
+            "bad_request",
+            f"{text!r} is not the name of a registry.",
+            "Write it as image names begin: HOST or HOST:PORT, docker.io for Docker Hub.",
+        )
+    return registry
+
+
 def keep(home: Path, registry: str, user: str, password: str) -> Path:
-    """Add a password; return the file. Raises Refused where the file has another form."""
+    """Add a password; return the file. Raises Refused where that or the file is malformed."""
+    registry = registry_of(registry)
     found = _read(home)
     entry = {"auth": b64encode(f"{user}:{password}".encode()).decode()}
     found["auths"] = {**_auths(found), registry: entry}

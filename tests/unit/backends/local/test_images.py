@@ -19,6 +19,7 @@ from allotment.backends.local.images.trouble import ImageTrouble
 from allotment.backends.local.runner.user_namespace import too_old
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.backends.slurm.backend import SlurmBackend
+from allotment.client.errors import Refused
 from allotment.client.image_login import keep
 from allotment.model.data_use import DataUse
 from allotment.model.engines import Ability, EngineSetup, EngineType, asked_by, asks_of
@@ -109,6 +110,19 @@ def test_a_service_that_is_not_roots_runs_no_helper_of_others(tmp_path: Path) ->
     assert "allot image login h.org --user NAME" in told.value.advice
     keep(tmp_path, "h.org", "ann", "secret")  # which that does
     assert base64.b64decode(found(user, "h.org")) == b"ann:secret"
+
+
+def test_a_login_is_kept_under_the_name_that_images_begin_with(tmp_path: Path) -> None:
+    keep(tmp_path, "https://h.org:5000/", "ann", "secret")
+    user = ImageWish("h.org:5000/a", "ann", str(tmp_path))
+    assert base64.b64decode(found(user, "h.org:5000")) == b"ann:secret"
+
+
+@pytest.mark.parametrize("odd", ["", "h.org/vision", "https://index.docker.io/v1/", "h .org"])
+def test_a_login_that_no_image_would_use_is_refused(tmp_path: Path, odd: str) -> None:
+    with pytest.raises(Refused, match="is not the name of a registry"):
+        keep(tmp_path, odd, "ann", "secret")
+    assert not (tmp_path / ".docker").exists()
 
 
 def test_a_helper_without_a_name_is_none_as_in_docker(tmp_path: Path) -> None:

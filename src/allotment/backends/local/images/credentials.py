@@ -42,7 +42,9 @@ def basic_of(
             found = json.loads(text or "{}")
         except (ValueError, RecursionError) as error:
             raise ImageTrouble(
-                Kind.DENIED, f"~/{name} is not JSON, so no password can be read from it."
+                Kind.DENIED,
+                f"~/{name} is not JSON, so no password can be read from it.",
+                "Correct it, or move it away.",
             ) from error
         known = cast("dict[str, Any]", found if isinstance(found, dict) else {})
         if basic := _entry(known.get("auths"), registry):

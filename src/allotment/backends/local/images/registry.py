@@ -281,7 +281,8 @@ class Registry:
             return ImageTrouble(
                 Kind.DENIED,
                 f"You may not read {name}: {registry} says {code}, and {who}.",
-                f"Log in: `allot image login {registry}`; or ask its owner for access.",
+                f"Log in: `allot image login {registry} --user NAME`; or ask its owner for "
+                "access.",
             )
         if code == 404:
             return ImageTrouble(

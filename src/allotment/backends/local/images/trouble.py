@@ -16,7 +16,7 @@ class Kind(Enum):
 
     DENIED = Matter(
         "image_denied", Code.FORBIDDEN, *_OWN,
-        "Log in: `allot image login REGISTRY`; or ask its owner for access.",
+        "Log in: `allot image login REGISTRY --user NAME`; or ask its owner for access.",
     )  # fmt: skip
     GONE = Matter(
         "image_gone", Code.NOT_FOUND, *_OWN,
