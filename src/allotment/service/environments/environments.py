@@ -201,10 +201,10 @@ class Environments:
                 "environment.requirements: the service reads no files of yours.",
                 "`allot submit` reads it; else give the lines as a list.",
             )
-        trouble = trouble_of(asked.requirements)
         if asked.python and not is_python(asked.python):
-            trouble = f"{asked.python[:20]!r} is not a version of Python, such as 3.11"
-        if trouble:
+            trouble = f"environment: {asked.python[:20]!r} is not a version of Python."
+            raise Rejected(Code.BAD_SPEC, trouble, "Write 3.11, or a range: >=3.10,<3.13.")
+        if trouble := trouble_of(asked.requirements):
             raise Rejected(
                 Code.BAD_SPEC, f"environment: {trouble}.", "Write name==version, one a line."
             )

@@ -7,6 +7,7 @@ the one that the machine's pip configuration names.
 
 import configparser
 import os
+import re
 import shutil
 import signal
 import stat
@@ -32,6 +33,11 @@ _CONFIGS: Final = ("/etc/pip.conf", "/etc/xdg/pip/pip.conf", "~/.pip/pip.conf",
 _SETTINGS: Final = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX",
                     "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE"}  # fmt: skip
 _MOST_WORDS: Final = 1500
+_PROGRESS: Final = re.compile(r"^(?:Using|Resolved) .*$", re.MULTILINE)
+_STRATEGY: Final = re.compile(
+    r" If all indexes are equally trusted, use `--index-strategy[^.]*\."
+)
+"""Advice for a person who runs uv; here the index is the machine's."""
 PYTHONS_S: Final = 60.0
 _NO_PYTHON: Final = "No interpreter found"
 _SPOILT: Final = ("Hash mismatch", "unsafe member path")
@@ -240,6 +246,8 @@ def own(path: Path) -> None:
 
 
 def shortened(said: str) -> str:
-    """Return what uv said as one line, shortened."""
-    words = " ".join(said.replace("×", "").replace("╰─▶", "").replace("│", "").split())
+    """Return what uv said as one line, without its progress and what nobody can follow."""
+    told = _PROGRESS.sub("", said)
+    words = " ".join(told.replace("×", "").replace("╰─▶", "").replace("│", "").split())
+    words = _STRATEGY.sub("", words)
     return words.removeprefix("error: ")[:_MOST_WORDS] or "uv ended without a message"

@@ -24,5 +24,16 @@ def test_a_reason_of_usual_length_is_whole_and_none_is_endless() -> None:
     assert len(shortened(f"error: {reason * 100}")) == 1500
 
 
+def test_its_progress_and_options_that_nobody_can_set_are_left_out() -> None:
+    told = shortened(
+        f"Using CPython 3.11.2 interpreter at: /usr/bin/python3\nResolved 5 packages in 2ms\n"
+        f"{SAID}\n  hint: `framework` was found on file:///first. If all indexes are equally\n"
+        "  trusted, use `--index-strategy unsafe-best-match` to consider all versions from\n"
+        "  all indexes, regardless of the order in which they were defined.\n"
+    )
+    assert told.startswith("No solution found")
+    assert told.endswith("hint: `framework` was found on file:///first.")
+
+
 def test_without_a_word_it_says_so() -> None:
     assert shortened(" \n") == "uv ended without a message"
