@@ -397,7 +397,13 @@ def data_of(words: Sequence[str]) -> str | dict[str, object]:
             "--data is a folder of the machine once, or datasets: NAME=PATH each.",
             "--data imagenet=/data/imagenet --data words@2=/data/words",
         )
-    return str(Path(words[0]).absolute())
+    folder = Path(words[0]).absolute()
+    if not words[0].startswith(("/", ".")) and not folder.exists():
+        raise Failed(
+            f"--data {words[0]}: there is no such folder here.",
+            f"A dataset needs a path in the job, too: --data {words[0]}=/data/NAME",
+        )
+    return str(folder)
 
 
 def labels_of(words: Iterable[str]) -> dict[str, str]:

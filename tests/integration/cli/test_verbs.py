@@ -523,6 +523,7 @@ def test_run_has_what_a_job_file_has(
     service: Service, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "corpus").mkdir()
     monkeypatch.setenv("TOKEN", "hunter22")
     service.routes["POST /v1/jobs"] = SUBMITTED
     ran = allot(

@@ -9,6 +9,7 @@ import pytest
 from allotment.cli.output import Failed
 from allotment.cli.run import (
     checkpoint_of,
+    data_of,
     environment,
     job_of,
     level_of,
@@ -51,6 +52,18 @@ def test_one_quoted_text_is_a_shell_line() -> None:
     assert command("seq 3 | tac") == "seq 3 | tac"
     assert command("true") == ["true"]
     assert command("echo", "a b") == ["echo", "a b"]
+
+
+def test_a_dataset_without_a_path_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(Failed, match="no such folder") as told:
+        data_of(["words@2"])
+    assert "--data words@2=/data/NAME" in told.value.hint
+    (tmp_path / "words").mkdir()
+    assert data_of(["words"]) == str(tmp_path / "words")
+    assert data_of(["words=/data/words"]) == {"words": "/data/words"}
 
 
 def test_only_what_is_needed_of_the_environment_is_passed_on() -> None:
