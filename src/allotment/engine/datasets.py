@@ -152,9 +152,11 @@ def users_of(state: State, dataset: Dataset, number: int) -> list[JobId]:
         for job in state.jobs.values()
         if job.spec.data and not job.state.finished
         if job.attempt is not None or job.owner.uid == dataset.uid
-        for use in job.spec.data
-        if (use.tenant, use.name) == (dataset.tenant, dataset.name)
-        and number in (0, use.version)
+        if any(
+            (use.tenant, use.name) == (dataset.tenant, dataset.name)
+            and number in (0, use.version)
+            for use in job.spec.data
+        )
     ]
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from allotment.engine.datasets import MOST_VERSIONS
+from allotment.engine.datasets import MOST_VERSIONS, users_of
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.data_use import DataUse
@@ -70,10 +70,12 @@ def test_what_a_job_needs_stays_until_it_has_ended(world: World) -> None:
     put(world, "a")
     put(world, "b")
     use = DataUse("vision", "words", 1, "/data/w", digest="a")
+    again = msgspec.structs.replace(use, at="/data/v")
     spec = msgspec.structs.replace(a_job().of("vision").spec(), data=(use,))
-    world.do(c.SubmitJob(spec))
+    world.do(c.SubmitJob(msgspec.structs.replace(spec, data=(use, again))))
     assert refusal(world, c.RemoveData("vision", "words", 1)) is Code.CONFLICT
     assert refusal(world, c.RemoveData("vision", "words")) is Code.CONFLICT
+    assert users_of(world.state, world.state.datasets["vision", "words"], 0) == [JobId(1)]
     world.do(c.RemoveData("vision", "words", 2))
     world.do(c.CancelJob(JobId(1)))
     world.do(c.SubmitJob(spec), Actor("ben", 7))  # of somebody else's, and it waits
