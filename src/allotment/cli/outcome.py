@@ -46,4 +46,8 @@ def ending(job: JobView) -> list[str]:
         if job.diagnosis.advice:
             lines.append(advice_for(job.diagnosis, row.id))
         lines.append(f"More: allot show {row.id}")
+    if row.state is JobState.SUCCEEDED and (save := job.spec.get("save")):
+        waits = f"its outputs become a version of {save} now: allot show {row.id}"
+        trouble = job.unsaved and f"its outputs are not saved: {job.unsaved}"
+        lines.append(trouble or (f"saved {job.saved}" if job.saved else waits))
     return lines

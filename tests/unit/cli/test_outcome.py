@@ -43,6 +43,20 @@ def test_only_the_last_attempt_counts() -> None:
     assert exit_code(job) == 3
 
 
+def test_the_ending_tells_of_outputs_that_become_a_version() -> None:
+    spec: dict[str, object] = {"command": "true", "save": "vision/results"}
+    job = msgspec.structs.replace(a_job(a_row(state=JobState.SUCCEEDED)), spec=spec)
+    assert ending(job)[1:] == [
+        "its outputs become a version of vision/results now: allot show 12"
+    ]
+    job = msgspec.structs.replace(job, saved="vision/results@3")
+    assert ending(job)[1:] == ["saved vision/results@3"]
+    job = msgspec.structs.replace(job, saved="", unsaved="There is no room.")
+    assert ending(job)[1:] == ["its outputs are not saved: There is no room."]
+    job = msgspec.structs.replace(job, spec={"command": "true"}, unsaved="")
+    assert len(ending(job)) == 1
+
+
 def test_the_ending_names_the_cause_and_where_to_read_on() -> None:
     head, *_, last = ending(a_failed_job(Exit(code=1)))
     assert head == "job 12 (train) failed after 1 min 0 s: The program reported an error."
