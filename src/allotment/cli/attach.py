@@ -6,12 +6,13 @@ Ctrl-C leaves the job alone and says how to come back.
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import cast
 
 import typer
 
 from allotment.cli.logprint import LogPrinter
 from allotment.cli.output import talk
-from allotment.cli.words import plain
+from allotment.cli.words import harmless, plain
 from allotment.client import ApiError, Client
 from allotment.service.views import EventView, JobView
 
@@ -45,6 +46,7 @@ class Attached:
         self._as_json = as_json
         self._raw = raw
         self._after = 0
+        self._reason = ""
 
     def until_the_end(self, shown: int = 0) -> JobView:
         """Print the output of every attempt after the one numbered `shown`; return the job.
@@ -69,8 +71,11 @@ class Attached:
         return None
 
     def _narrate(self, event: EventView) -> None:
+        if event.kind == "AttemptEnded":
+            self._reason = _reason(event.detail.get("diagnosis"))
         if event.kind in TOLD:
-            self._tell(f"job {self._job.id}: {event.text}")
+            reason = self._reason if event.kind == "JobRequeued" else ""
+            self._tell(f"job {self._job.id}: {event.text}{reason}")
 
     @contextmanager
     def _asking_why(self) -> Generator[None]:
@@ -103,6 +108,14 @@ class Attached:
                 printer.write(piece)
         finally:
             printer.finish()
+
+
+def _reason(diagnosis: object) -> str:
+    """Return what to add to the news that a job is queued again: why its attempt failed."""
+    if not isinstance(diagnosis, dict):
+        return ""
+    found = cast("dict[str, object]", diagnosis)
+    return f"\n  {harmless(str(found.get('evidence') or found.get('cause') or ''))}"
 
 
 def _attempt(event: EventView) -> int:

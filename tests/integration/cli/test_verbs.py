@@ -624,6 +624,21 @@ def test_logs_follow_goes_from_attempt_to_attempt(service: Service) -> None:
     assert ran.out == "1\n2\n"
 
 
+def test_who_follows_a_job_is_told_why_it_is_queued_again(service: Service) -> None:
+    diagnosis = {"code": "platform_error", "cause": "It was not run.", "evidence": "no\x1b[2J"}
+    follow_routes(service, a_job(), a_job(a_row(state=JobState.SUCCEEDED)))
+    service.routes["GET /v1/jobs/12/events"] = stream(
+        ("1", "event", an_event(1, "AttemptEnded", "attempt 1 failed", diagnosis=diagnosis)),
+        ("2", "event", an_event(2, "JobRequeued", "queued again (platform)")),
+        ("3", "event", an_event(3, "AttemptEnded", "attempt 2 evicted", diagnosis=None)),
+        ("4", "event", an_event(4, "JobRequeued", "queued again (evicted)")),
+        END,
+    )
+    told = allot("run", "--", "true").err
+    assert "queued again (platform)\n  no\\x1b[2J\n" in told
+    assert "queued again (evicted)\njob 12 (train) succeeded" in told
+
+
 def test_ctrl_c_detaches_and_says_how_to_come_back(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
