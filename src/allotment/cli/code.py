@@ -65,5 +65,8 @@ def diff(job: Job, state: State = "", as_json: AsJson = False) -> None:
     if as_json:
         say_json({"difference": found.difference})
         return
+    if not found.difference:
+        talk("no tracked file differed from the commit; `allot code show` has all files")
+        return
     is_shown = sys.stdout.isatty()  # Else it may be meant for `git apply`.
     say((harmless(found.difference) if is_shown else found.difference).rstrip("\n"))

@@ -59,7 +59,8 @@ def look_at_code(
     found = client.look_at_code(folder)
     left = {key: value for key, value in job.items() if key not in ("code", "workdir")}
     sent = f"{show_bytes(found.sent)} of it would be sent" if found.sent else "it is here"
-    return left, f"code: {found.files:,} files, {show_bytes(found.bytes)}; {sent}"
+    files = "1 file" if found.files == 1 else f"{found.files:,} files"
+    return left, f"code: {files}, {show_bytes(found.bytes)}; {sent}"
 
 
 def code_change(client: Client, code: str | None) -> list[str]:

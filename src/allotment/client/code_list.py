@@ -42,7 +42,7 @@ def list_code(folder: Path) -> Listed:
     """
     try:
         return _by_git(folder)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         if not folder.is_dir():
             raise _refused(
                 folder, "there is no such folder", "Name one that is there."

@@ -102,6 +102,20 @@ def test_the_commit_and_what_was_not_committed_are_kept(
     assert (code["files"], code["commit"]) == (6, commit)
 
 
+def test_new_files_alone_are_no_difference(cluster: RealCluster, folder: Path) -> None:
+    git(folder, "checkout", "-q", "--", "pkg/a.py")
+    run(cluster, folder, "--code", ".", "--", "true")
+    ran = cluster.allot("code", "diff", newest(cluster))
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert "no tracked file differed" in ran.stderr
+
+
+def test_a_file_is_no_folder_of_code(cluster: RealCluster, folder: Path) -> None:
+    ran = cluster.allot("run", "--code", "run.sh", "--", "true", cwd=folder)
+    assert ran.returncode == 1
+    assert f"The code of {folder}/run.sh cannot be taken along: there is no such" in ran.stderr
+
+
 def test_a_clone_runs_the_same_code_and_takes_it_anew_when_asked(
     cluster: RealCluster, folder: Path
 ) -> None:

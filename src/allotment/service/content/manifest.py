@@ -109,7 +109,7 @@ def largest(sizes: Iterable[tuple[str, int]]) -> str:
     files = ", ".join(f"{path} ({show_bytes(size)})" for path, size in listed[:_SHOWN])
     most = sorted(tops.items(), key=lambda item: (-item[1][1], -item[1][0], item[0]))
     folders = ", ".join(
-        f"{top}/ ({count:,} files, {show_bytes(total)})"
+        f"{top}/ ({count:,} {'file' if count == 1 else 'files'}, {show_bytes(total)})"
         for top, (count, total) in most[:_SHOWN]
     )
     told = f"The largest files: {files}." if files else ""
