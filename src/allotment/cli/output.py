@@ -90,7 +90,7 @@ def tell(error: ApiError) -> None:
         for problem in error.problems:
             if str(problem) not in error.message:
                 talk(f"       {problem}")
-    if error.hint:
+    if error.hint and f"({error.hint})" not in error.message:
         talk(f"{paint(' next:', 'bold', sys.stderr)} {error.hint}")
 
 

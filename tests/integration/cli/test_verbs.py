@@ -763,6 +763,19 @@ def test_edit_and_clone_send_changes(service: Service) -> None:
     assert allot("edit", "12").code == 1
 
 
+def test_a_hint_that_the_message_has_is_told_once(service: Service) -> None:
+    wrong = {"message": "no such key", "path": "nop", "hint": "known keys: name, command"}
+    body = {
+        "detail": "nop: no such key (known keys: name, command)", "code": "bad_spec",
+        "hint": wrong["hint"], "problems": [wrong],
+    }  # fmt: skip
+    service.routes["POST /v1/jobs/12:clone"] = Answer(
+        msgspec.json.encode(body), 422, "application/problem+json"
+    )
+    told = allot("clone", "12", "--set", "nop=1").err
+    assert told == "error: nop: no such key (known keys: name, command)\n"
+
+
 def test_events_are_lines_and_with_json_objects(service: Service) -> None:
     service.routes["GET /v1/service"] = json(HEALTH)
     service.routes["GET /v1/events"] = json([an_event(1, text="runs\x1b[2J"), an_event(2)])
