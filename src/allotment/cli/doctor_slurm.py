@@ -77,6 +77,7 @@ async def _look(folder: Path, setup: EngineSetup) -> list[Finding]:
     if partition is None:
         return found
     found += [*node_findings(nodes), *_closed(nodes), *_compared(folder, setup.name, nodes)]
+    found += accounts_findings(settings, setup)
     found += reservation_findings(setup, reserved, {node.name for node in nodes})
     if setup.type is EngineType.PILOT:
         from allotment.cli import doctor_pilots  # noqa: PLC0415 - only here
@@ -217,6 +218,17 @@ def settings_findings(settings: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "slurm.conf", Level.NOTE, "Slurm waits up to 3 s before it starts a job",
             f"SchedulerParameters={SLOW}=0,sched_interval=2 starts jobs sooner.",
+        )  # fmt: skip
+
+
+def accounts_findings(settings: Mapping[str, str], setup: EngineSetup) -> Iterator[Finding]:
+    """Return that Slurm takes no jobs of users whom it does not know."""
+    enforced = settings.get("AccountingStorageEnforce", "")
+    if setup.type is EngineType.SLURM and "associations" in enforced:
+        account = setup.accounts[0][1] if setup.accounts else "ACCOUNT"
+        yield Finding(
+            "accounts", Level.NOTE, "Slurm refuses jobs of users without an association",
+            f"Each user needs one: sacctmgr add user NAME account={account}",
         )  # fmt: skip
 
 
