@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Final
 
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor, JobId
@@ -254,8 +255,12 @@ class PathCheck:
                 raise Rejected(
                     Code.PATH_UNUSABLE,
                     f"{key}: {path}: {trouble}.",
-                    "Paths are those of the machine that runs the job, as the submitting user.",
+                    "Paths are those of the machine that runs the job, as the submitting user."
+                    + (_DATASET if key == "data" else ""),
                 )
+
+
+_DATASET: Final = " A dataset is named with its path in the job: data: {NAME: /data/NAME}."
 
 
 def _check_unseen(spec: JobSpec) -> None:

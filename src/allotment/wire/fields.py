@@ -137,6 +137,8 @@ def read_data_name(value: object) -> str:
 
 def read_mount_point(value: object) -> str:
     """Read where a dataset is to be found. Whether it can be there is not looked at."""
+    if value is None:
+        raise Amiss("has no path", "mount it at /data/NAME, for example")
     text = words.read_path(value)
     if trouble := trouble_of(text):
         raise Amiss(f"{shown(text)} {trouble}", "mount it at /data/NAME, for example")

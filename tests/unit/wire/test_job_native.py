@@ -143,6 +143,15 @@ def test_a_key_without_a_value_is_a_key_left_out() -> None:
     assert read("name: a\ncommand: x\nenv:\nretry: ~\nimage:\n") == read("name: a\ncommand: x")
 
 
+def test_a_dataset_without_a_path_is_not_left_out() -> None:
+    wanted = "data.words: has no path (mount it at /data/NAME, for example)"
+    assert problems("name: a\ncommand: x\ndata: {words: }") == [f"line 3: {wanted}"]
+    assert problems('{"name": "a", "command": "x", "data": {"words": null}}') == [
+        f"line 1: {wanted}"
+    ]
+    assert read("name: a\ncommand: x\ndata:").spec.data == ()
+
+
 @pytest.mark.parametrize(
     ("weight", "says"),
     [
