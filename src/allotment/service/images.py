@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from allotment.engine.state import State
+from allotment.model.copied_texts import excess_of_texts
 from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.ids import Actor
@@ -129,3 +130,13 @@ def with_own_command(spec: JobSpec, own: tuple[str, ...]) -> JobSpec:
         for role in spec.roles
     )
     return msgspec.structs.replace(spec, roles=roles)
+
+
+def check_texts(spec: JobSpec, copies: int) -> None:
+    """Raise Rejected where the command of its image makes a job too large."""
+    if (found := excess_of_texts(spec, copies)) is not None:
+        raise Rejected(
+            Code.TOO_LARGE,
+            f"With the command of its image, the job {found[0]}.",
+            "Write a shorter `command`.",
+        )

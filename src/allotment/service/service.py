@@ -66,7 +66,7 @@ from allotment.service.hardware import hardware_views, part_of, places_of, repor
 from allotment.service.hardware_view import HardwareView, HealthNote
 from allotment.service.host_ports import port_is_free
 from allotment.service.host_workspace import HostWorkspace
-from allotment.service.images import Images
+from allotment.service.images import Images, check_texts
 from allotment.service.joining import Joining
 from allotment.service.listing import Listing
 from allotment.service.live_use import LiveUse
@@ -375,6 +375,8 @@ class Service:
                 "the job runs on the machine's own software.",
             )
         named, spec = spec.engine, await self._with_world(spec, actor)
+        if not all(role.command for role in command.spec.roles):
+            check_texts(spec, command.copies)
         if spec.engine != named:
             warnings += (f"data: only {spec.engine} can mount it, so the job runs there.",)
         return msgspec.structs.replace(command, spec=spec, warnings=warnings)

@@ -436,6 +436,20 @@ def test_a_job_without_a_command_runs_that_of_its_image(
     assert [role["command"] for role in made_of.values()] == ["echo a", own]
 
 
+def test_the_command_of_an_image_counts_for_each_job_of_an_array(
+    service: WithUsers, registry: Registry
+) -> None:
+    long = {"Entrypoint": ["/bin/sh", "-c", "true", "x" * 100_000]}
+    registry.push("long", [busybox()], config=long)
+    spec = {"name": "x", "image": f"{registry.host}/long:1", "tenant": "ann"}
+    for array in ({"array": {"count": 400}}, {"grid": {"lr": list(range(400))}}):
+        status, told = service.ask_as("ann", "POST", "/v1/jobs", {**spec, **array})
+        assert (status, told["code"]) == (413, "too_large"), told
+        assert "With the command of its image, the job makes 400 copies of" in told["detail"]
+    status, _ = service.ask_as("ann", "POST", "/v1/jobs", {**spec, "array": {"count": 2}})
+    assert status == 201
+
+
 def test_an_image_that_has_no_command_needs_one(service: WithUsers, registry: Registry) -> None:
     registry.push("bare", [busybox()])
     ran = service.allot("run", "--image", f"{registry.host}/bare:1", user="ann")
