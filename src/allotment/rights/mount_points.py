@@ -101,7 +101,7 @@ def look_for(path: str, uid: int) -> Target:
         if rest:
             if not (is_roots_alone(found) or _is_others(found)):
                 raise OSError(
-                    errno.ENOENT, f"it does not exist, and users may write to {real}: make it"
+                    errno.ENOENT, f"it is not there, and users may write to {real}: make it"
                 )
             return Target(target, real)
         if found.st_uid != uid and not _is_empty(fd):
