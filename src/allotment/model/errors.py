@@ -80,6 +80,8 @@ class Problem(msgspec.Struct, frozen=True):
 
     def in_file(self, source: str) -> str:
         """Return it as compilers do: `job.yaml:7: roles.worker: … (did you mean gpu?)`."""
+        if not source:
+            return str(self)
         place = f"{source}:{self.line}" if self.line else source
         return f"{place}: {msgspec.structs.replace(self, line=0)}"
 

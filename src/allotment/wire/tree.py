@@ -30,7 +30,7 @@ AS_WRITTEN = frozenset({
 
 FREE_KEYS = frozenset({
     "env", "secrets", "jobEnvs", "labels", "grid", "roles", "ports", "tenants", "queues",
-    "variables", "parameters", "data",
+    "variables", "parameters", "data", "engines", "pools", "accounts",
 })  # fmt: skip
 """Maps whose keys the user makes up; an empty value there is not a key left out."""
 

@@ -2,7 +2,7 @@
 
 import pickle
 
-from allotment.model.errors import Code, Rejected
+from allotment.model.errors import Code, Problem, Rejected
 
 
 def test_a_refusal_crosses_from_one_process_to_another() -> None:
@@ -14,3 +14,9 @@ def test_a_refusal_crosses_from_one_process_to_another() -> None:
         "Ask otherwise.",
     )
     assert str(again) == "No. Ask otherwise."
+
+
+def test_a_problem_of_no_file_has_no_place_of_one() -> None:
+    problem = Problem("Slurm has no partition gpu", hint="partitions there: main")
+    assert problem.in_file("") == str(problem)
+    assert problem.in_file("c.yaml") == f"c.yaml: {problem}"

@@ -155,6 +155,21 @@ def test_cells_are_smaller_than_a_node_of_kubernetes_where_its_devices_have_name
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("{here: }", r"engines\.here: must be a map of keys, not nothing"),
+        (
+            "{g: {type: slurm, partition: p, accounts: {vision: }}}",
+            r"accounts\.vision: must be",
+        ),
+    ],
+)
+def test_a_name_without_a_value_is_not_left_out(text: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        read_config(f"engines: {text}\n{TENANTS}".encode(), source="c", machine=MACHINE)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
         ("schedulers: hivedscheduler", "schedulers: has no pods to place"),
         ("namespaces: {a: vision}, schedulers: [default-scheduler]", "names kube-scheduler"),
     ],

@@ -64,6 +64,7 @@ ENGINES = (
         ("{cpu: 4}", "say what a node has: cpu, memory and gpu"),
         ("{gpu: {type: t4, count: 1}}", "add cpu and memory"),
         ("{prise: 5}", "price"),
+        ("", "must be a map of keys, not nothing"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, words: str) -> None:
