@@ -89,13 +89,13 @@ def run(  # noqa: PLR0913 - one argument an option
         ),
     ] = None,
     image: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--image",
             metavar="IMAGE",
             help="Run in this image; it begins in the image's folder, or with --code there.",
         ),
-    ] = "",
+    ] = None,
     data: Annotated[
         list[str] | None,
         typer.Option(
@@ -201,10 +201,12 @@ def run(  # noqa: PLR0913 - one argument an option
       allot run --grid lr=0.1,0.01 --grid seed=1..5 -- python train.py --lr {lr}
     """
     code = usual(code)
+    if image == "":
+        raise Failed("--image is empty", "leave it out to run on the machine itself")
     spec = job_of(
         command or [], name=name,
         env=environment(os.environ, env or [], () if image else PASSED_ON),
-        folder=_folder(code, image),
+        folder=_folder(code, image or ""),
         tasks=tasks,
         resources=given_parts(gpu=gpus, cpu=cpus, memory=memory),
         rest=given_parts(

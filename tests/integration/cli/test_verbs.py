@@ -557,6 +557,13 @@ def test_what_run_refuses_is_told_of_its_options(service: Service) -> None:
     )
 
 
+def test_run_with_an_image_of_no_name_runs_nothing_on_the_machine(service: Service) -> None:
+    """As a script has it whose variable is not set."""
+    ran = allot("run", "--image", "", "--", "true")
+    assert (ran.code, service.requests) == (1, [])
+    assert "--image is empty" in ran.err
+
+
 @pytest.mark.parametrize("length", ["100ms", "0.1", "0.1s"])
 def test_wait_takes_lengths_of_time_as_every_verb(service: Service, length: str) -> None:
     service.routes["GET /v1/jobs/12"] = json(a_job())
