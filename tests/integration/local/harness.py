@@ -260,8 +260,11 @@ def a_runner(
 
 
 @contextlib.contextmanager
-def an_unprivileged_runner() -> Iterator[Runner]:
-    """The same as a user who is not root. The sources are copied where he may read them."""
+def an_unprivileged_runner(*wrapper: str) -> Iterator[Runner]:
+    """The same as a user who is not root. The sources are copied where he may read them.
+
+    As root, `wrapper` runs before it becomes that user.
+    """
     home = Path(tempfile.mkdtemp(prefix="allot-"))
     home.chmod(0o755)
     for name in ("backends", "rights"):
@@ -272,7 +275,8 @@ def an_unprivileged_runner() -> Iterator[Runner]:
     state.mkdir(mode=0o700)
     python = [sys.executable]
     if os.geteuid() == 0:
-        python = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", SYSTEM_PYTHON]
+        ids = "--reuid=65534", "--regid=65534"
+        python = [*wrapper, "setpriv", *ids, "--clear-groups", SYSTEM_PYTHON]
         shutil.chown(state, NOBODY, NOBODY)
         (state / layout.RUN).mkdir(mode=0o700)
         shutil.chown(state / layout.RUN, NOBODY, NOBODY)
@@ -304,11 +308,11 @@ def remove_groups(state: Path) -> None:
     for base in _bases(state):
         below = [path for path in base.iterdir() if path.is_dir()]
         for path in (*below, base):
-            until(lambda path=path: _remove_group(path), f"{path} to be empty")
+            until(lambda path=path: remove_group(path), f"{path} to be empty")
     assert left == []
 
 
-def _remove_group(path: Path) -> bool:
+def remove_group(path: Path) -> bool:
     try:
         path.rmdir()
     except OSError:

@@ -2,14 +2,24 @@
 
 import os
 import pty
+import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from allotment.backends.local.runner import hierarchy, procfs
 from allotment.service.isolated import isolated
 from tests.integration.local.conftest import BWRAP, OWN
-from tests.integration.local.harness import NOBODY, Runner, Task, until
+from tests.integration.local.harness import (
+    NOBODY,
+    Runner,
+    Task,
+    an_unprivileged_runner,
+    remove_group,
+    until,
+)
 from tests.support.patience import PATIENCE_S
 
 NAME = "allotment.backends.local.runner.enter"
@@ -160,19 +170,68 @@ def test_a_terminal_is_handed_on(runner: Runner, kind: str) -> None:
     os.close(terminal)
 
 
+def enter_as_user(task: Task, script: str) -> subprocess.CompletedProcess[str]:
+    as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    argv = [*as_user, "/usr/bin/python3", "-m", NAME, str(task.folder), "--", "sh", "-c"]
+    return subprocess.run(
+        [*argv, script],
+        env={"PYTHONPATH": str(Path(task.runner.state).parent / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+
+
 def test_without_root_a_task_can_be_entered(user_runner: Runner) -> None:
     if os.geteuid() == 0:
         task = user_runner.launch("echo ready; sleep 1000")
         task.says("ready")
-        as_user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        argv = [*as_user, "/usr/bin/python3", "-m", NAME, str(task.folder), "--"]
-        env = {"PYTHONPATH": str(Path(user_runner.state).parent / "src")}
-        done = subprocess.run(
-            [*argv, "sh", "-c", "id -u; ps -eo comm= | wc -l"],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_S,
-        )
+        done = enter_as_user(task, "id -u; ps -eo comm= | wc -l")
         assert done.stdout.split()[0] == "65534", done.stderr
+
+
+@pytest.fixture
+def of_a_user_with_groups() -> Iterator[Runner]:
+    """A launcher of a user who has a control group of its own, as systemd gives one."""
+    tops = [
+        mount.path
+        for mount in hierarchy.find_mounts(procfs.read("/proc/self/mountinfo"))
+        if "freezer" in mount.controllers
+    ]
+    if not tops:
+        pytest.skip("there is no freezer of version 1")
+    own = Path(tops[0]) / f"allot-test-{os.getpid()}"
+    own.mkdir()
+    for path in (own, *own.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    join = f'echo 0 > {own}/cgroup.procs; exec "$@"'
+    try:
+        with an_unprivileged_runner("/bin/sh", "-c", join, "sh") as made:
+            yield made
+    finally:
+        for folder, _, _ in os.walk(own, topdown=False):
+            until(lambda folder=folder: remove_group(Path(folder)), f"{folder} to be empty")
+
+
+@pytest.mark.needs_root
+@pytest.mark.needs_tool("busybox")
+def test_without_root_a_task_with_an_image_and_groups_can_be_entered(
+    of_a_user_with_groups: Runner,
+) -> None:
+    """There the folders of groups are read-only."""
+    store = of_a_user_with_groups.state / "images"
+    (store / "layers/a/bin").mkdir(parents=True)
+    for name in ("sh", "cat", "sleep"):
+        shutil.copy("/bin/busybox", store / "layers/a/bin" / name)
+    (store / "made").mkdir()
+    (store / "made/x").touch()
+    for path in (store, *store.rglob("*")):
+        os.chown(path, NOBODY, NOBODY)
+    image = {"record": "images/made/x", "layers": ["a"], "home": "/home", "uid": NOBODY,
+             "gid": NOBODY, "passwd": "me:x:1:1::/:", "group": "us:x:1:"}  # fmt: skip
+    task = of_a_user_with_groups.launch("echo ready; sleep 1000", image=image)
+    task.says("ready")
+    assert task.phase("running")["isolation"]["controllers"] == ["freezer"]
+    done = enter_as_user(task, "cat /proc/self/cgroup")
+    assert f"/{task.key}\n" in done.stdout, done.stderr

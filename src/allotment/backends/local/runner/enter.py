@@ -18,6 +18,7 @@ import sys
 from typing import Final, NamedTuple, NoReturn, cast
 
 from allotment.backends.local.runner import layout, libc, procfs, spawn
+from allotment.backends.local.runner.cgroup import JOIN
 from allotment.backends.local.runner.mounts import User
 from allotment.backends.local.runner.schema import Status
 from allotment.rights.sealing import take_no_more_code
@@ -43,11 +44,12 @@ class CannotEnter(Exception):
 
 
 class Entry(NamedTuple):
-    """What to run, and in which task."""
+    """What to run, and in which task. `doors` lead into the task's groups."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
+    doors: list[int]
     status: Status
 
 
@@ -91,8 +93,9 @@ def read_status(folder: str) -> Status:
 def _enter_and_fork(folder: str, argv: list[str]) -> int:
     """Fork the command into the task. Raises CannotEnter or OSError."""
     status = read_status(folder)
-    entry = Entry(argv, _environ(folder, status), _folder(status), status)
     # Opened before anything changes: as another user, or elsewhere, we could not.
+    doors = _open_doors(status)
+    entry = Entry(argv, _environ(folder, status), _folder(status), doors, status)
     namespaces = _open_namespaces(status)
     if os.geteuid() != 0 and namespaces:
         # Only inside its user namespace may we join the others, and nobody comes back.
@@ -177,12 +180,10 @@ def _open_namespace(pid: int | str, name: str) -> int:
     return os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _join_groups(status: Status) -> None:
+def _open_doors(status: Status) -> list[int]:
     file = "tasks" if status["isolation"]["cgroup"] == "v1" else "cgroup.procs"
-    for group in status["isolation"]["groups"]:
-        fd = os.open(f"{group}/{file}", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(fd, b"0")
-        os.close(fd)
+    groups = status["isolation"]["groups"]
+    return [os.open(f"{group}/{file}", os.O_WRONLY | os.O_CLOEXEC) for group in groups]
 
 
 def _run(entry: Entry, namespaces: list[int]) -> NoReturn:
@@ -190,7 +191,8 @@ def _run(entry: Entry, namespaces: list[int]) -> NoReturn:
     code = CANNOT_ENTER
     status = entry.status
     try:
-        _join_groups(status)
+        for door in entry.doors:
+            os.write(door, JOIN)
         in_bwrap = status["isolation"]["namespaces"] == "bwrap"
         if in_bwrap:
             _become_user(status)  # whose namespaces they are
