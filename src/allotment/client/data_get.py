@@ -121,7 +121,9 @@ class _Getting:
         try:
             state = os.fstat(fd)
             if (file.kind == "x") != bool(state.st_mode & stat.S_IXUSR):
-                os.fchmod(fd, stat.S_IMODE(state.st_mode) ^ 0o111)
+                # Whoever may read it, and nobody else, may run it.
+                mode = stat.S_IMODE(state.st_mode) & ~0o111
+                os.fchmod(fd, mode | (mode & 0o444) >> 2 if file.kind == "x" else mode)
                 state = os.fstat(fd)
         finally:
             os.close(fd)

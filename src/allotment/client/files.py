@@ -40,19 +40,25 @@ def make_link(folder: Path, path: str, target: str) -> None:
     except BadManifest as error:
         raise Unreadable(f"The service named a link that leads elsewhere: {error}.") from error
     folder.mkdir(parents=True, exist_ok=True)
-    with opened(folder, names[:-1], path) as below:
-        part = f".fetch-{os.urandom(8).hex()}"
+    with opened(folder, names[:-1], path) as below, _unless_in_place(below) as part:
         os.symlink(target, part, dir_fd=below)
-        os.replace(part, names[-1], src_dir_fd=below, dst_dir_fd=below)
+        put_in_place(below, part, names[-1], path)
 
 
 def _write(reply: Reply, file: OutputFile, folder: int, name: str) -> None:
-    part = f".fetch-{os.urandom(8).hex()}"
-    handle = os.open(part, _NEW, 0o644, dir_fd=folder)
-    try:
+    with _unless_in_place(folder) as part:
+        handle = os.open(part, _NEW, 0o644, dir_fd=folder)
         with os.fdopen(handle, "wb") as out:
             _copy(reply, out, file)
         put_in_place(folder, part, name, file.path)
+
+
+@contextlib.contextmanager
+def _unless_in_place(folder: int) -> Generator[str]:
+    """Name a file for a while; what still has that name then is removed."""
+    part = f".fetch-{os.urandom(8).hex()}"
+    try:
+        yield part
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(part, dir_fd=folder)

@@ -96,6 +96,26 @@ def test_a_version_that_was_put_comes_back_as_it_was(
     assert stat.S_IMODE((out / "sub/run.sh").stat().st_mode) == 0o644, "it is not fetched"
 
 
+def test_what_is_private_stays_that_and_a_folder_stays_where_a_link_would_be(
+    service: WithUsers, moto: Moto, client: Client, tmp_path: Path
+) -> None:
+    create(service, moto.endpoint, "private")
+    top = a_folder(service, "ann", "private", {"run": b"#!/bin/sh\n"})
+    (top / "run").chmod(0o755)
+    (top / "link").symlink_to("run")
+    as_user(service, "ann", "put", "private", str(top))
+    out = tmp_path / "out"
+    (out / "link").mkdir(parents=True)
+    before = os.umask(0o077)
+    try:
+        with pytest.raises(Unreadable, match="'link' cannot be written: there is a folder"):
+            client.get_data("ann/private", out)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((out / "run").stat().st_mode) == 0o700
+    assert {each.name for each in out.iterdir()} == {"run", "link"}, "and nothing else"
+
+
 def test_who_has_a_grant_gets_it_with_the_owners_key_and_never_sees_it(
     service: WithUsers, rclone: Rclone
 ) -> None:
