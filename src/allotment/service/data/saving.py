@@ -35,13 +35,19 @@ from allotment.service.content.manifest import (
     read,
     written,
 )
-from allotment.service.content.receiving import Receiving
+from allotment.service.content.receiving import UNSAID, Receiving
 from allotment.service.data.datasets import Datasets
 from allotment.service.data.left_files import FolderFiles, changed
 from allotment.service.data.objects.bucket import Bucket, Stopped
 from allotment.service.data.objects.checkpoints import new_folder
 from allotment.service.data.objects.listing import COMPLETE, folder_of
-from allotment.service.data.objects.parts import MOST_SENT, ChangedMeanwhile, measured, send
+from allotment.service.data.objects.parts import (
+    MOST_SENT,
+    ChangedMeanwhile,
+    known,
+    measured,
+    send,
+)
 from allotment.service.data.objects.trouble import StoreTrouble
 from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.wishes import Wish
@@ -484,7 +490,11 @@ def _sent(
             if missing:
                 raise changed(path)
 
-        whole = measured(file.size, reads)
+        whole = known(file.size, file.digest)
+        if file.digest == UNSAID or len(whole.parts) > 1:
+            whole = measured(file.size, reads)
+        if file.digest not in {UNSAID, whole.digest}:
+            raise changed(path)
         try:
             send(bucket, key, whole, reads, begun)
         except ChangedMeanwhile:

@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from allotment.backends.pilot import file_messages as fm
 from allotment.model.datasets import DataKind, Dataset, DataVersion
 from allotment.model.errors import Code, EngineAway, Rejected
 from allotment.model.quantity import WallTime
@@ -16,7 +18,9 @@ from allotment.service.data.left_files import FolderFile, FolderFiles
 from allotment.service.data.objects.bucket import Bucket
 from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.saving import made_before, path_below
+from allotment.service.workspace import Left, LeftFiles
 from tests.support.object_stores import Moto, a_store
+from tests.unit.backends.test_carrying import JOB, Nodes
 
 VERSIONS = (
     DataVersion(1, "a", 1, 1, WallTime(100), "ann"),
@@ -108,3 +112,37 @@ def test_nodes_that_are_away_are_waited_for_longer_than_other_troubles(
     assert asyncio.run(run()) == ("lab/results@1" if tries == 30 else words)
     assert tried == tries
     assert told == [words] * (tries - 1)
+
+
+def test_a_file_of_a_node_goes_to_a_store_as_it_was_digested_there(
+    tmp_path: Path,
+) -> None:
+    """So a small one is read over the connection once."""
+    nodes = Nodes(tmp_path)
+    outputs = nodes.root / "outputs"
+    outputs.mkdir()
+    (outputs / "a").write_text("first")
+
+    def work(left: LeftFiles, store: Moto) -> None:
+        bucket = Bucket(store.place(), None, None)
+        left.files(9)
+        entry = saving._sent(left, "a", bucket, "bert/a", never)  # pyright: ignore[reportPrivateUsage]
+        assert entry.of == hashlib.sha256(b"first").hexdigest()
+        assert nodes.said.count("ReadFile") == 1
+        nodes.before = meanwhile
+        with pytest.raises(Rejected, match="'a' changed while it was read"):
+            saving._sent(left, "a", bucket, "bert/b", never)  # pyright: ignore[reportPrivateUsage]
+        assert [each.path for each in bucket.objects(9, 99)] == ["bert/a"]
+        bucket.close()
+
+    def meanwhile(op: fm.FileOp) -> None:
+        if isinstance(op, fm.ReadFile):
+            (outputs / "a").write_text("other")
+
+    async def run(store: Moto) -> None:
+        left = Left(str(outputs), ("n1",), None, None, "ann", "ann")
+        async with nodes.disks.left_files(JOB, left) as found:
+            await asyncio.to_thread(work, found, store)
+
+    with a_store(Moto, tmp_path / "moto") as store:
+        asyncio.run(run(store))
