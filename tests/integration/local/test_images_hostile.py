@@ -396,6 +396,29 @@ def test_an_error_in_an_image_does_not_run_its_code(tmp_path: Path, runner: Runn
     assert "evilcodec" not in said
 
 
+def test_a_folder_above_the_state_folder_does_not_show_it(
+    tmp_path: Path, runner: Runner
+) -> None:
+    """What an ordinary user's task finds of it there, it could read and write."""
+    store = runner.state / "images"
+    (store / "made").mkdir(parents=True)
+    (store / "made/x").touch()
+    assert "bad" not in unpacked_as(tmp_path, busybox(), files=10_000)
+    (store / "layers").mkdir()
+    (tmp_path / "layer").rename(store / "layers/a")
+    uid = owner(tmp_path)
+    image = {"record": "images/made/x", "layers": ["a"], "home": "/home", "uid": uid,
+             "gid": uid, "passwd": "me:x:0:0::/:", "group": "us:x:0:"}  # fmt: skip
+    script = f"ls {runner.state}; echo bad > {store}/layers/a/etc/system; touch $TMPDIR/x"
+    task = runner.launch(
+        script, image=image, env={"PATH": "/bin"}, writable=[str(runner.state.parent)]
+    )
+    status = task.ended()
+    assert task.output() == "scratch\n", status
+    assert status["exit_code"] == 0, task.output("stderr")
+    assert (store / "layers/a/etc/system").read_text() == "busybox\n"
+
+
 # ── through a service ───────────────────────────────────────────────────────────────────
 
 needs_registry = pytest.mark.needs_tool("docker-registry", "htpasswd", "busybox")

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import posixpath
 import stat
 from collections.abc import Generator
 from typing import Final
@@ -31,6 +32,7 @@ LAYERS: Final = "images/layers"
 _STAGE: Final = "/dev"
 """A folder that is always there and is root's alone."""
 _STAGES_OPTIONS: Final = "mode=0755,size=16m"
+_COVERS_OPTIONS: Final = "mode=0755,size=256k"
 OF_TASKS: Final = ",volatile,xino=on"
 """What a task writes ends with it: without the first, its end would write the whole disk out.
 The second has all of an image's files on one device, as programs expect."""
@@ -103,7 +105,6 @@ def build(
     trees = [_copy(place.handle, place.path, place.is_read_only) for place in places]
     trees += datasets.copies(view.mounts, view.user)
     drivers = [_driver(bind) for bind in image.get("drivers", ())]
-    paths_of = [*(place.path for place in places), *(mount.at for mount in view.mounts)]
     system = os.open("/sys", _LOOK)
     system_tree = _copy(system, "/sys", is_read_only=True)
     asked = [mounts.look_at(path) for path in view.devices if mounts.under(path, "/dev")]
@@ -146,9 +147,31 @@ def build(
     for path, tree, is_folder in kept:
         make_target(path, is_folder=is_folder)
         attach(tree, path, is_systems=True)
-    for path, tree in sorted(zip(paths_of, trees, strict=True), key=lambda p: len(p[0])):
-        attach(tree, path)
+    _show(view, places, trees, home)
     for fd in (system, *(place.handle for place in places)):
+        os.close(fd)
+
+
+def _show(view: View, places: list[Place], trees: list[int], home: int) -> None:
+    """Mount what a task has of the host, and let nothing of it show the state folder.
+
+    What it has of that as well lies in what covers it: there a name is made for it.
+    """
+    found = [(place.path, place.real, posixpath.relpath(place.real, view.hidden))
+             for place in places]  # fmt: skip
+    found += [(mount.at, mount.source, "..") for mount in view.mounts]
+    covers: list[int] = []
+    for (path, real, inside), tree in sorted(
+        zip(found, trees, strict=True), key=lambda each: len(each[0][0])
+    ):
+        for cover in covers if not mounts.under(inside, "..") else ():
+            is_folder = stat.S_ISDIR(os.fstat(tree).st_mode)
+            # By its descriptor: above it are folders of users.
+            make_target(f"/proc/self/fd/{cover}/{inside}", is_folder=is_folder)
+        attach(tree, path)
+        if mounts.under(view.hidden, real):
+            covers.append(_cover(path, posixpath.relpath(view.hidden, real), home))
+    for fd in covers:
         os.close(fd)
 
 
@@ -397,6 +420,21 @@ def attach(tree: int, path: str, *, is_systems: bool = False) -> None:
     except OSError as error:
         raise _in_image(path, error) from error
     os.close(tree)
+
+
+def _cover(path: str, below: str, home: int) -> int:
+    """Cover the state folder where a place shows it, by one of memory; return that, opened."""
+    top = paths.resolve(path)
+    try:
+        found = paths.open_below(top, below, _LOOK)
+        if not paths.is_same(found, home):
+            raise OSError(errno.ESTALE, f"{path}/{below}: it is another folder than before")
+        flags = libc.MS_NOSUID | libc.MS_NODEV
+        libc.mount("tmpfs", f"/proc/self/fd/{found}", "tmpfs", flags, _COVERS_OPTIONS)
+        os.close(found)
+        return paths.open_below(top, below, _LOOK)
+    finally:
+        os.close(top)
 
 
 def _in_image(path: str, error: OSError) -> OSError:
