@@ -58,7 +58,12 @@ def fork_first() -> int:
     us, who have to be a subreaper. Raises OSError.
     """
     told, tell = os.pipe()
-    between = os.fork()
+    try:
+        between = os.fork()
+    except OSError:
+        os.close(told)
+        os.close(tell)
+        raise
     if between:
         os.close(tell)
         said = os.read(told, 4000).decode(errors="replace")
