@@ -133,6 +133,23 @@ def test_data_around_the_state_folder_leave_it_hidden(runner: Runner, home: Path
     assert not Path(status["scratch"]).exists()
 
 
+@pytest.mark.parametrize("kind", [OWN, BWRAP])
+def test_a_writable_folder_in_data_around_the_state_folder_leaves_it_hidden(
+    reachable: Path, kind: str
+) -> None:
+    with a_runner(owned(owned(reachable / "home", 0) / "state", 0)) as runner:
+        (runner.state / "token").write_text(SECRET)
+        task = runner.launch(
+            f"ls {runner.state}; touch $TMPDIR/x {reachable}/home/y",
+            read_only=[str(reachable)],
+            writable=[str(reachable / "home")],
+            namespaces=kind,
+        )
+        assert task.ended()["exit_code"] == 0, task.output("stderr")
+        assert task.output() == "scratch\n"
+        assert (reachable / "home/y").exists()
+
+
 def test_a_link_to_hidden_outputs_leads_to_them(runner: Runner, home: Path) -> None:
     """What a path means, not how it is written, says whether it was hidden."""
     out = owned(owned(runner.state / "outputs", 0) / "1", MALLORY)

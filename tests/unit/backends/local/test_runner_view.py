@@ -44,15 +44,15 @@ def test_bubblewrap_mounts_in_the_right_order() -> None:
     assert order == [
         "--bind / /",
         "--ro-bind /data /data",
-        f"--ro-bind {STATE}/code {STATE}/code",
         "--bind /data/out /data/out",
+        f"--ro-bind {STATE}/code {STATE}/code",
         f"--bind {STATE}/code/out {STATE}/code/out",
         "--dev-bind-try /dev/nvidia0 /dev/nvidia0",
         "--dev-bind-try /dev/infiniband /dev/infiniband",
     ]
     hiding = found.index("--tmpfs")
     assert found[hiding + 1] == STATE
-    assert found.index("/data") < hiding < found.index(f"{STATE}/code")
+    assert found.index("/data/out") < hiding < found.index(f"{STATE}/code")
 
 
 def test_the_inner_script_does_what_is_asked() -> None:

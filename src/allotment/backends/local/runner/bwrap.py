@@ -60,8 +60,8 @@ def command(
 ) -> list[str]:
     """Return the argument list that runs `argv` in the view.
 
-    The state folder is hidden before the paths below it are bound again; bubblewrap takes
-    their sources from the tree outside, so the order of hiding does not matter to it.
+    The state folder is hidden after paths around it are bound, and before those below it are
+    bound again; bubblewrap takes their sources from the tree outside, whatever is hidden.
     """
     again_read_only, again_writable = plan(view)
     words = [program, "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
@@ -72,10 +72,13 @@ def command(
     for path in view.read_only:
         if path not in again_read_only:
             words += ["--ro-bind", path, path]
+    inside = [path for path in again_writable if under(path, view.hidden)]
+    for path in again_writable:
+        words += ["--bind", path, path] if path not in inside else []
     words += ["--tmpfs", view.hidden]
     for path in again_read_only:
         words += ["--ro-bind", path, path]
-    for path in again_writable:
+    for path in inside:
         words += ["--bind", path, path]
     words += ["--proc", "/proc", "--dev", "/dev"]
     for path in (*view.devices, *view.folders):

@@ -19,6 +19,7 @@ times as much (docs/benchmarks.md).
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from allotment.backends.local.runner import datasets, libc
@@ -126,12 +127,11 @@ def build(view: View) -> None:
     for place in places:
         if place.is_read_only and place not in covered:
             _attach(place, place.handle)
+    # What is hidden last is so below each of the others as well.
+    _attach_again([each for each in covered if not under(each.real, view.hidden)], view.user)
     _hide(view.hidden)
-    made = _make_targets([place for place in covered if under(place.real, view.hidden)])
-    for place in covered:
-        target = made[place] if place in made else _find_again(place, view.user)
-        _attach(place, target)
-        os.close(target)
+    inside = [each for each in covered if under(each.real, view.hidden)]
+    _attach_again(inside, view.user, _make_targets(inside))
     for place in places:
         os.close(place.handle)
     devices = [look_at(path) for path in view.devices if under(path, "/dev")]
@@ -208,6 +208,16 @@ def _make_targets(places: list[Place]) -> dict[Place, int]:
             os.close(os.open(place.real, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
         made[place] = os.open(place.real, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
     return made
+
+
+def _attach_again(
+    places: list[Place], user: User | None, made: Mapping[Place, int] = {}
+) -> None:
+    """Mount places that something covers, where that shows them or a name was made."""
+    for place in places:
+        target = made[place] if place in made else _find_again(place, user)
+        _attach(place, target)
+        os.close(target)
 
 
 def _find_again(place: Place, user: User | None) -> int:
