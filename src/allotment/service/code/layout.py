@@ -17,11 +17,11 @@ from allotment.engine.records import JobRecord
 from allotment.model.errors import BackendError
 from allotment.model.events import Phase
 from allotment.model.ids import AttemptNo, JobId
-from allotment.model.quantity import Instant, Millis
 from allotment.rights.removing import remove
 from allotment.service.code.store import FOLDER, CodeStore, uid_of
 from allotment.service.content.manifest import FileEntry, Manifest, folders_of
 from allotment.service.launch import Account, Folders
+from allotment.service.phases import took
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
 from allotment.service.workspace import Bringing, CodeCopy, Listed, Workspace
@@ -67,8 +67,7 @@ class Layouts:
             await workspace.bring_code(nodes, copy, limit, is_wanted)
         else:  # Also where pods are shown this folder.
             await self._here(job, job.spec.code.bundle, account.identity)
-        ms = int((time.time() - began) * 1000)
-        return (Phase("code", Instant(int(began * 1000)), Millis(ms)),)
+        return took("code", began)
 
     def _copy_of(self, job: JobRecord, bundle: str, owner: Identity | None) -> CodeCopy:
         uid = uid_of(job.owner)

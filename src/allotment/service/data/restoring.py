@@ -26,7 +26,6 @@ from allotment.model.datasets import DataKind, Dataset, DataVersion, JobCheckpoi
 from allotment.model.errors import BackendError, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import SYSTEM
-from allotment.model.quantity import Instant, Millis
 from allotment.rights import paths
 from allotment.rights.disk import is_too_full
 from allotment.rights.removing import remove
@@ -38,6 +37,7 @@ from allotment.service.data.objects.trouble import Kind, StoreTrouble
 from allotment.service.data.wishes import Wish
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account
+from allotment.service.phases import took
 from allotment.service.threads import Threads
 from allotment.service.workspace import Fetching, KeptReport, Left, Workspace
 
@@ -99,8 +99,7 @@ class Restoring:
             )
         except Rejected as refusal:
             raise BackendError(f"{refusal}") from refusal
-        ms = int((time.time() - began) * 1000)
-        return (Phase("checkpoint", Instant(int(began * 1000)), Millis(ms)),)
+        return took("checkpoint", began)
 
     async def _here(
         self,

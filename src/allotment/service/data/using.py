@@ -21,7 +21,7 @@ from allotment.model.engines import ANY_ENGINE, Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
-from allotment.model.quantity import Instant, Millis, show_bytes
+from allotment.model.quantity import show_bytes
 from allotment.model.spec import JobSpec, Mpi
 from allotment.rights.mount_points import look_for, trouble_of
 from allotment.rights.user import rights_of
@@ -32,6 +32,7 @@ from allotment.service.data.restoring import Restoring
 from allotment.service.data.store import FOLDER
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Folders
+from allotment.service.phases import took
 from allotment.service.ports import (
     Backend,
     Contained,
@@ -386,8 +387,7 @@ class DataUses:
         versions = [self._listed(use) for use in used]
         kept = DataKept(most, self._in_use)
         await workspace.bring_data(nodes, job.id, versions, kept, is_wanted)
-        ms = int((time.time() - began) * 1000)
-        return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
+        return took("data", began)
 
     def _is_linked(self, job: JobRecord) -> bool:
         """Whether the engine of a job's newest attempt opens what tasks see as their user."""
@@ -407,8 +407,7 @@ class DataUses:
         owner = (await self._accounts.of(job.owner)).identity
         patience_s = self._state.config.limits.pull_ms / 1000
         await self._links.ready(job, trees, owner, is_wanted, patience_s)
-        ms = int((time.time() - began) * 1000)
-        return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
+        return took("data", began)
 
     def _size(self, use: DataUse) -> int:
         version = self._state.datasets[use.tenant, use.name].version(use.version)

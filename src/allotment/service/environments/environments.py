@@ -23,7 +23,7 @@ from allotment.model.environment import Environment
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
-from allotment.model.quantity import Instant, Millis, show_bytes
+from allotment.model.quantity import show_bytes
 from allotment.model.spec import JobSpec
 from allotment.model.unusable import Unusable
 from allotment.rights.removing import remove
@@ -54,6 +54,7 @@ from allotment.service.environments.uv import BUILDER, Uv
 from allotment.service.environments.view import EnvironmentRow
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import image_wish
+from allotment.service.phases import took
 from allotment.service.ports import Backend, Contained, Identity, LookingInside, engines_for
 from allotment.service.threads import Threads
 from allotment.service.workspace import Bringing, Kept, Workspace
@@ -415,8 +416,7 @@ class Environments:
                 self._told(work)
         if isinstance(workspace, Bringing) and is_wanted():
             await self._bring(job, workspace, nodes, is_wanted)
-        ms = int((time.time() - began) * 1000)
-        return (Phase("environment", Instant(int(began * 1000)), Millis(ms)),)
+        return took("environment", began)
 
     async def _bring(
         self,

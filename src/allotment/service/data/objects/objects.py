@@ -21,7 +21,6 @@ from allotment.model.datasets import DataKind, Dataset, DataVersion, JobCheckpoi
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.events import Phase
 from allotment.model.ids import Actor
-from allotment.model.quantity import Instant, Millis
 from allotment.service.content.manifest import BadManifest, digest_of
 from allotment.service.content.shelf import Full, Room
 from allotment.service.data.objects.bucket import Bucket, Stopped
@@ -44,6 +43,7 @@ from allotment.service.data.wishes import Wish
 from allotment.service.fair_queue import FairQueue
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account
+from allotment.service.phases import took
 from allotment.service.threads import Threads
 
 LISTING_S: Final = 60.0
@@ -279,8 +279,7 @@ class Objects:
                 fetch.waiting -= 1
             if fetch.task.done():
                 _told(fetch.task, dataset)
-        ms = int((time.time() - began) * 1000)
-        return (Phase("data", Instant(int(began * 1000)), Millis(ms)),)
+        return took("data", began)
 
     def _begun(self, dataset: Dataset, version: Version) -> "_Fetch":
         """Return the fetch of a version, which is begun if it was not."""
