@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,21 @@ class Piloted(RealCluster):
         """Return the numbers of what holds nodes, by node."""
         rows = self.slurm.say("squeue", "-h", "-t", "R", "-o", "%N %i").splitlines()
         return dict(row.split() for row in rows)
+
+    def node_of(self, job: int) -> str:
+        return self.job(job)["attempts"][-1]["tasks"][0]["node"]
+
+    @contextlib.contextmanager
+    def drained(self, job: int) -> Iterator[str]:
+        """Have Slurm drain the node of a job meanwhile, once the service knows."""
+        node = self.node_of(job)
+        update = ("scontrol", "update", f"nodename={node}", "reason=test")
+        self.slurm.say(*update, "state=drain")
+        try:
+            until(lambda: self.nodes()[node] != "ready", "the service to know")
+            yield node
+        finally:
+            self.slurm.say(*update, "state=resume")
 
     def clear(self) -> None:
         """End all jobs."""

@@ -1,7 +1,6 @@
 """A job that goes from this machine to a node with its own disk, or back, has what it saved."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -9,12 +8,11 @@ from tests.integration.service.test_data import as_user
 from tests.integration.service.test_saving import REPORT
 from tests.integration.service.test_store_checkpoints import wait_kept
 from tests.integration.slurm.test_data_on_pilots import ENDED, SMALL
-from tests.integration.slurm.test_files_on_own_disks import OnNodes
-from tests.integration.slurm.test_own_disks import a_folder, with_own_disks
+from tests.integration.slurm.test_files_on_own_disks import OnNodes, on_nodes
 from tests.integration.slurm.test_versions_from_own_disks import RESUMES
 from tests.support.cluster import until
 from tests.support.on_pilots import gated
-from tests.support.slurm import TOOLS, Slurm
+from tests.support.slurm import TOOLS
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -37,13 +35,7 @@ HERE, THERE = ("host",), ("n1", "n2")
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[OnNodes]:
-    def made(ours: Path, disk: Path, slurm: Slurm) -> OnNodes:
-        running = OnNodes(ours / "state", slurm, CONFIG.format(disk=disk))
-        running.disk, running.seen = disk, seen
-        running.make_homes()
-        return running
-
-    with a_folder("seen") as seen, with_own_disks(made) as running:
+    with on_nodes(CONFIG, OnNodes) as running:
         until(lambda: set(running.nodes().values()) == {"ready"}, "the nodes")
         yield running
 

@@ -12,12 +12,11 @@ from allotment.engine.state import State
 from allotment.service.pipeline import load
 from allotment.store.sqlite import SqliteStore
 from tests.integration.slurm.test_data_on_pilots import ENDED, SMALL
-from tests.integration.slurm.test_files_on_own_disks import CONFIG, OnNodes
-from tests.integration.slurm.test_own_disks import a_folder, with_own_disks
+from tests.integration.slurm.test_files_on_own_disks import CONFIG, OnNodes, on_nodes
 from tests.support.builders import POLICIES
 from tests.support.cluster import until
 from tests.support.registry import a_file, a_registry, busybox, layer
-from tests.support.slurm import TOOLS, Slurm
+from tests.support.slurm import TOOLS
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -49,9 +48,6 @@ class Choosing(OnNodes):
         assert self.state_of(job) == "succeeded", self.job(job)
         return job
 
-    def node_of(self, job: int) -> str:
-        return self.job(job)["attempts"][-1]["tasks"][0]["node"]
-
     def with_(self, job: int) -> tuple[int, int]:
         attempt = self.job(job)["attempts"][-1]
         return attempt["with_image"], attempt["with_data"]
@@ -69,13 +65,7 @@ class Choosing(OnNodes):
 
 @pytest.fixture
 def cluster() -> Iterator[Choosing]:
-    def made(ours: Path, disk: Path, slurm: Slurm) -> Choosing:
-        running = Choosing(ours / "state", slurm, CONFIG.format(disk=disk))
-        running.disk, running.seen = disk, seen
-        running.make_homes()
-        return running
-
-    with a_folder("seen") as seen, with_own_disks(made) as running:
+    with on_nodes(CONFIG, Choosing) as running:
         running.until_held()
         yield running
 

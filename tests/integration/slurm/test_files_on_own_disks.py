@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -107,15 +108,29 @@ class OnNodes(WithData):
         return [each["name"] for each in self.job(job)["attempts"][-1]["tasks"][0]["phases"]]
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[OnNodes]:
-    def made(ours: Path, disk: Path, slurm: Slurm) -> OnNodes:
-        running = OnNodes(ours / "state", slurm, CONFIG.format(disk=disk))
+N = TypeVar("N", bound=OnNodes)
+
+
+@contextmanager
+def on_nodes(
+    config: str, kind: type[N], begin: Callable[[N], object] = lambda _: None
+) -> Iterator[N]:
+    """Run a service of several users, that sees no disk of its nodes. `begin` is done first."""
+
+    def made(ours: Path, disk: Path, slurm: Slurm) -> N:
+        running = kind(ours / "state", slurm, config.format(disk=disk))
         running.disk, running.seen = disk, seen
         running.make_homes()
+        begin(running)
         return running
 
     with a_folder("seen") as seen, with_own_disks(made) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[OnNodes]:
+    with on_nodes(CONFIG, OnNodes) as running:
         yield running
 
 

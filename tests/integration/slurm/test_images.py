@@ -7,23 +7,22 @@ registry comes with the job.
 import json
 import os
 import signal
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.integration.slurm.test_data_on_pilots import WithData
 from tests.integration.slurm.test_own_disks import with_own_disks
-from tests.support.cluster import RealCluster, until
+from tests.support.cluster import until
 from tests.support.credential_helpers import SAYS, configure, install
-from tests.support.on_pilots import Piloted, runners
+from tests.support.on_pilots import runners
 from tests.support.on_slurm import shell
 from tests.support.registry import (
     PASSWORD,
     USERS,
     Registry,
-    WithUsers,
     a_file,
     a_registry,
     busybox,
@@ -54,19 +53,12 @@ limits: {{backoff: {{first: 100ms, most: 200ms}}, platform_retries: 1}}
 """
 
 
-class OnNodes(WithUsers, Piloted):
+class OnNodes(WithData):
     """A service whose users have homes, and that sees no disk of its nodes."""
 
     disk: Path
 
-    def allot(self, *words: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
-        env = {"SLURM_CONF": str(self.slurm.conf), **kwargs.pop("env", {})}
-        return super().allot(*words, env=env, **kwargs)
-
-    def up(self) -> None:
-        RealCluster.up(self)
-
-    def says(self, image: str, script: str, user: str, **more: Any) -> str:
+    def says(self, image: str, script: str, user: str, **more: Any) -> str:  # pyright: ignore
         """Run a job to its good end; give what it wrote."""
         job = self.submitted(image, script, user, **more)
         self.wait_for(job, "succeeded", "failed", "cancelled")

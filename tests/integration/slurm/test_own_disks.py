@@ -48,9 +48,6 @@ class OwnDisks(Piloted):
         assert status == 200, body
         return body
 
-    def node_of(self, job: int) -> str:
-        return self.job(job)["attempts"][0]["tasks"][0]["node"]
-
     def outputs(self, job: int) -> list[str]:
         return [file["path"] for file in self.get(f"/v1/jobs/{job}/outputs")["items"]]
 
@@ -155,17 +152,12 @@ def test_output_stays_when_its_node_is_gone(cluster: OwnDisks) -> None:
     line = "x" * 99
     job = cluster.submit(shell(f"yes {line} | head -n 20000; touch $ALLOT_OUTPUT_DIR/a"))
     cluster.wait_for(job, "succeeded")
-    node = cluster.node_of(job)
-    drain = ("scontrol", "update", f"nodename={node}", "reason=test")
-    cluster.slurm.say(*drain, "state=drain")
-    try:
+    with cluster.drained(job) as node:
         until(lambda: node not in cluster.pilots(), "the node to be given back")
         assert cluster.output(job) == f"{line}\n" * 20000
         status, body = cluster.ask("GET", f"/v1/jobs/{job}/outputs")
         assert status == 503
         assert f"disk of node {node}, which is not held now" in str(body)
-    finally:
-        cluster.slurm.say(*drain, "state=resume")
     both = cluster.submit(shell("true", count=2, resources={"gpu": 4}))
     cluster.wait_for(both, "succeeded")
     assert cluster.outputs(job) == ["a"]

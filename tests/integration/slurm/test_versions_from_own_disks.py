@@ -18,8 +18,13 @@ from tests.integration.service.test_data import as_user
 from tests.integration.service.test_saving import REPORT, is_settled
 from tests.integration.service.test_store_checkpoints import create, wait_kept
 from tests.integration.slurm.test_data_on_pilots import ENDED
-from tests.integration.slurm.test_files_on_own_disks import BOTH, CONFIG, OnNodes, size_of
-from tests.integration.slurm.test_own_disks import a_folder, with_own_disks
+from tests.integration.slurm.test_files_on_own_disks import (
+    BOTH,
+    CONFIG,
+    OnNodes,
+    on_nodes,
+    size_of,
+)
 from tests.support.cluster import until
 from tests.support.disks import mounted
 from tests.support.exchange import owned
@@ -27,7 +32,7 @@ from tests.support.object_stores import BUCKET, Rclone, a_store, log_in
 from tests.support.on_pilots import gated, runners
 from tests.support.patience import PATIENCE_S
 from tests.support.registry import USERS
-from tests.support.slurm import TOOLS, Slurm
+from tests.support.slurm import TOOLS
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -46,18 +51,14 @@ LARGE = "head -c 200M /dev/zero | tr '\\0' y"
 def service() -> Iterator[OnNodes]:
     """Start a service whose datasets have a file system of their own."""
 
-    def made(ours: Path, disk: Path, slurm: Slurm) -> OnNodes:
-        limited = CONFIG.format(disk=disk).replace("limits: {", f"limits: {{{LIMITS}, ")
-        running = OnNodes(ours / "state", slurm, limited)
-        running.disk, running.seen = disk, seen
-        running.make_homes()
-        data = ours / "state/data"
+    def begin(running: OnNodes) -> None:
+        data = running.state / "data"
         data.mkdir()
         mounts.enter_context(mounted(data, "-t", "tmpfs", "-o", ROOM, "small"))
-        return running
 
+    limited = CONFIG.replace("limits: {{", f"limits: {{{{{LIMITS}, ")
     mounts = ExitStack()
-    with a_folder("seen") as seen, with_own_disks(made) as running, mounts:
+    with on_nodes(limited, OnNodes, begin) as running, mounts:
         yield running
 
 
@@ -107,7 +108,7 @@ def test_outputs_of_a_node_are_the_next_version(cluster: OnNodes) -> None:
     until(lambda: bool(cluster.output(job)), "its folder")
     (folder,) = cluster.output(job).split()
     os.mknod(
-        cluster.slurm.seen_by(node_of(cluster, job), Path(folder)) / "device",
+        cluster.slurm.seen_by(cluster.node_of(job), Path(folder)) / "device",
         0o020666,
         os.makedev(1, 5),
     )
@@ -248,35 +249,25 @@ def test_a_node_that_is_silent_holds_up_no_other(cluster: OnNodes) -> None:
 
 def test_a_node_that_is_drained_gives_its_outputs_first(cluster: OnNodes) -> None:
     """One that goes in the middle gives the rest when it comes back."""
-    gate, drain = cluster.seen / "drained", ("update", "reason=test")
+    gate = cluster.seen / "drained"
     job = saving(cluster, "drained", f"{LARGE} >z-large; {gated(gate)}")
     cluster.wait_for(job, "running")
-    node = node_of(cluster, job)
-    cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=drain")
-    try:
-        until(lambda: cluster.nodes()[node] != "ready", "the service to know")
+    with cluster.drained(job) as node:
         gate.touch()
         cluster.wait_for(job, "succeeded")
         wait_for_the_middle(cluster)
         cluster.slurm.say("scancel", cluster.pilots()[node])
         until(lambda: "tried again: They cannot" in shown(cluster, job), "a word of it")
         assert "saved      not yet: its outputs go to ann/drained" in shown(cluster, job)
-    finally:
-        cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=resume")
     assert saved(cluster, job) == "ann/drained@1"
     assert "tried again" not in shown(cluster, job)
     gate.unlink()
     job = saving(cluster, "drained", f"echo 1 >a; {gated(gate)}")
     cluster.wait_for(job, "running")
-    node = node_of(cluster, job)
-    cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=drain")
-    try:
-        until(lambda: cluster.nodes()[node] != "ready", "the service to know")
+    with cluster.drained(job) as node:
         gate.touch()
         assert saved(cluster, job) == "ann/drained@2"
         until(lambda: node not in cluster.pilots(), "the node to be given back")
-    finally:
-        cluster.slurm.say("scontrol", *drain, f"nodename={node}", "state=resume")
     as_user(cluster, "ann", "rm", "drained")
     cluster.says("ann", "true", **BOTH)  # The node is held again.
 
@@ -288,11 +279,7 @@ def shown(cluster: OnNodes, job: int) -> str:
 def is_on(cluster: OnNodes, runner: int, job: int) -> bool:
     """Whether a runner is that of a job's node: its folder says of which it is."""
     (name,) = Path(f"/proc/{runner}/root{cluster.disk}").glob("pilots/*/node")
-    return name.read_text() == node_of(cluster, job)
-
-
-def node_of(cluster: OnNodes, job: int) -> str:
-    return cluster.job(job)["attempts"][0]["tasks"][0]["node"]
+    return name.read_text() == cluster.node_of(job)
 
 
 # ── checkpoints ─────────────────────────────────────────────────────────────────────────
