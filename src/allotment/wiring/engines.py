@@ -185,10 +185,10 @@ class Engines(msgspec.Struct, frozen=True):
                     folder,
                     setup.partition,
                     mine,
+                    self._images(config),
                     divided=lambda: _divided(config()),
                     disk=setup.folder,
                     data=self.folder / FOLDER,
-                    images=self._images(config),
                     setup=setup,
                 )
             case EngineType.KUBERNETES:

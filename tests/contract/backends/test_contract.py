@@ -184,7 +184,7 @@ def new_backend(name: str, folder: Path) -> Backend:
         case "local in an image":
             return LocalBackend(folder, images=Images(folder, lambda: STORE_BYTES))
         case "pilot":
-            return PilotBackend(folder, "main", lambda: NODES)
+            return PilotBackend(folder, "main", lambda: NODES, Images(folder, int))
         case _ if name in ROUTED:
             slurm = SlurmBackend(folder, "main", lambda: NODES)
             engines: dict[str, Backend] = {"here": LocalBackend(folder), "gpus": slurm}

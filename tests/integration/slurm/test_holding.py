@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from allotment.backends.local.images.images import Images
 from allotment.backends.pilot import backend, link, squeue
 from allotment.backends.pilot.backend import PilotBackend
 from allotment.model.cluster import Node
@@ -33,7 +34,8 @@ class Holder:
 
     def __init__(self, slurm: Slurm, folder: Path, **limits: float) -> None:
         self.slurm, self.folder = slurm, folder
-        self.backend = PilotBackend(folder, "main", lambda: [NODE], **limits)  # pyright: ignore
+        images = Images(folder, int)
+        self.backend = PilotBackend(folder, "main", lambda: [NODE], images, **limits)  # pyright: ignore
         self.nodes: list[NodeReport] = []
         self.tasks: list[TaskReport] = []
         self._jobs = 0

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from allotment.backends.local.backend import LocalBackend, task_name
+from allotment.backends.local.images.images import Images
 from allotment.backends.local.runner import layout
 from allotment.backends.pilot import backend
 from allotment.backends.pilot import file_messages as fm
@@ -143,7 +144,8 @@ def test_files_of_a_job_that_was_never_launched_are_removed_too(
     nodes = [Node(NodeId(n), f"n{n}", 1000, 0, 0) for n in (1, 2)]
 
     def a_service() -> PilotBackend:
-        made = PilotBackend(tmp_path, "main", lambda: nodes, disk="/disk")
+        images = Images(tmp_path, int)
+        made = PilotBackend(tmp_path, "main", lambda: nodes, images, disk="/disk")
         (tmp_path / "pilot/nodes").mkdir(parents=True, exist_ok=True)
         made._match_nodes()
         made._find_jobs()
@@ -161,7 +163,7 @@ def test_files_of_a_job_that_was_never_launched_are_removed_too(
 def test_a_node_whose_books_cannot_be_kept_keeps_no_others_files(
     tmp_path: Path, broken: str
 ) -> None:
-    service = PilotBackend(tmp_path, "main", list[Node], disk="/disk")
+    service = PilotBackend(tmp_path, "main", list[Node], Images(tmp_path, int), disk="/disk")
     for node in ("n1", "n2"):
         KeptFolder(tmp_path / "pilot/nodes" / node).ask(KEY, 1)
     (tmp_path / "pilot/nodes" / broken / "forgotten").write_text("in the way")

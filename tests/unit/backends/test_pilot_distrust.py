@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from allotment.backends.local.images.images import Images
 from allotment.backends.local.runner import procfs
 from allotment.backends.pilot import asking, enter
 from allotment.backends.pilot import messages as m
@@ -232,7 +233,7 @@ class Offline(PilotBackend):
     """Two nodes, and a Slurm that says nothing new."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "main", lambda: NODES)
+        super().__init__(folder, "main", lambda: NODES, Images(folder, int))
         self.told: list[Report] = []
         self._sink = self.told.append
         (self._root / "nodes").mkdir(parents=True)

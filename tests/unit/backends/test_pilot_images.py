@@ -99,7 +99,7 @@ class Held(PilotBackend):
         self.registries, self.told = Registries(), list[Report]()
         nodes = [Node(NodeId(n), each.hello.node, 4000, 0, 0) for n, each in enumerate(runners)]
         images = cast("Images", self.registries)
-        super().__init__(folder, "main", lambda: nodes, disk="/d", images=images)
+        super().__init__(folder, "main", lambda: nodes, images, disk="/d")
         self._sink = self.told.append
         (self._root / "nodes").mkdir(parents=True, exist_ok=True)
         self._match_nodes()

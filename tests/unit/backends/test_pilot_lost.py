@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from allotment.backends.local.images.images import Images
 from allotment.backends.local.runner import layout
 from allotment.backends.pilot import backend as pilot
 from allotment.backends.pilot.hold import KEPT, Kept
@@ -88,7 +89,7 @@ def test_a_node_is_lost_with_its_pilot_and_what_ended_there_is_told_before(
     told: list[Report] = []
 
     async def story() -> None:
-        engine = pilot.PilotBackend(tmp_path, "main", lambda: (NODE,))
+        engine = pilot.PilotBackend(tmp_path, "main", lambda: (NODE,), Images(tmp_path, int))
         await engine.start(told.append)
         assert len(await engine.observe([OVER, STOPPED, RUNS])) == 3
         write(tmp_path, OVER, phase="ended", exit_code=0)

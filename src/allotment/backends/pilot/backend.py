@@ -98,7 +98,7 @@ class PilotBackend:
     Those `divided` have cells of a part of them, whose tasks must see no other's devices. A
     node without tasks is given back to Slurm after `idle_s`, or sooner if others wait. A
     runner that hears nothing of a service for `lease_s` ends its tasks and itself. `images`
-    asks registries; without it there are no images.
+    asks registries.
     """
 
     name = "pilot"
@@ -109,11 +109,11 @@ class PilotBackend:
         state_dir: Path,
         partition: str,
         nodes: Callable[[], Sequence[Node]],
+        images: Images,
         *,
         divided: Callable[[], Collection[NodeId]] = tuple,
         disk: str = "",
         data: Path | None = None,
-        images: Images | None = None,
         setup: EngineSetup = UNNAMED,
         idle_s: float = IDLE_S,
         lease_s: float = LEASE_S,
@@ -123,11 +123,7 @@ class PilotBackend:
         self._nodes = nodes
         self._divided = divided
         self._idle_s, self._lease_s = idle_s, lease_s
-        if images is None:
-            self.abilities = self.abilities - {Ability.IMAGES}
-        self.holdings = NodeHoldings(
-            self._root / "nodes", self._links_up, images=images is not None, files=bool(disk)
-        )
+        self.holdings = NodeHoldings(self._root / "nodes", self._links_up, files=bool(disk))
         self._images = NodeImages(images, self._links_up, self.holdings.unsure.update)
         self._disk = disk
         self._data = data

@@ -41,13 +41,13 @@ class NodeHoldings:
     """Knows what nodes said last. `folder` has a folder for each, which is the service's."""
 
     def __init__(
-        self, folder: Path, links: Callable[[], Sequence[Link]], *, images: bool, files: bool
+        self, folder: Path, links: Callable[[], Sequence[Link]], *, files: bool
     ) -> None:
-        """They are asked for images, and for files that are sent to them, where they may have
-        some of their own."""
+        """They are asked for images, and for `files` that are sent to them, where they have
+        disks of their own."""
         self._folder = folder
         self._links = links
-        self._images, self._files = images, files
+        self._files = files
         self.unsure: set[str] = set()
         """Nodes that may have something else than they said last."""
         self._kept: dict[str, Kept] = {}
@@ -102,8 +102,6 @@ class NodeHoldings:
 
     async def _images_of(self, link: Link) -> Kept | None:
         """Return the images of a node; None where it does not say."""
-        if not self._images:
-            return None
         told: im.ImagesTold = await link.call(im.ListImages(None), im.ImagesTold)
         if told.code:
             return None

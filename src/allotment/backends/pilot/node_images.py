@@ -15,10 +15,8 @@ from allotment.backends.pilot import image_messages as im
 from allotment.backends.pilot.asking import MOST
 from allotment.backends.pilot.link import Link
 from allotment.backends.pilot.messages import Isolation
-from allotment.model.engines import Ability
 from allotment.model.errors import BackendError, Code, Rejected
 from allotment.model.image_names import parse
-from allotment.service.abilities import INSTEAD
 from allotment.service.image_view import ImageLayer, ImageRow, ImageView
 from allotment.service.ports import GangLaunch, ImageWish
 
@@ -30,11 +28,11 @@ WHEN_HELD = "A node is held while jobs run there; it fetches what they need by i
 
 
 class NodeImages:
-    """Asks registries, and the nodes that are held. Without `images` all is refused."""
+    """Asks registries, and the nodes that are held."""
 
     def __init__(
         self,
-        images: Images | None,
+        images: Images,
         links: Callable[[], Sequence[Link]],
         changed: Callable[[Iterable[str]], None],
     ) -> None:
@@ -46,14 +44,14 @@ class NodeImages:
     @property
     def room(self) -> int:
         """Return how many bytes a node may keep."""
-        return self._images.limit() if self._images is not None else 0
+        return self._images.limit()
 
     async def with_login(self, gang: GangLaunch, links: Iterable[Link]) -> GangLaunch:
         """Return a launch, for some nodes, with what its image is asked for.
 
         Raises ImageTrouble.
         """
-        if gang.image_wish is None or self._images is None:
+        if gang.image_wish is None:
             return gang
         wish = await self._images.with_login(gang.image_wish)
         _keep_from_strangers(wish, links)
@@ -68,18 +66,18 @@ class NodeImages:
             raise Rejected(
                 Code.NOT_SUPPORTED, f"No node that is held runs images: {why}.", hint
             )
-        return await self._asking().resolve(wish)
+        return await self._images.resolve(wish)
 
     async def command(self, wish: ImageWish) -> tuple[str, ...]:
         """Return the image's own entry point and command. Raises Rejected."""
-        return await self._asking().command(wish)
+        return await self._images.command(wish)
 
     async def inspect(self, wish: ImageWish) -> ImageView:
         """Return what an image consists of; it is here once all held nodes have it.
 
         Raises Rejected.
         """
-        view = await self._asking().inspect(wish)
+        view = await self._images.inspect(wish)
         links = self._links()
         told = await self._ask(links, im.ListImages(None)) if links else []
         is_here = bool(told) and all(_has(each, view) for each in told)
@@ -99,7 +97,7 @@ class NodeImages:
 
     async def warm(self, wish: ImageWish) -> ImageView:
         """Have all nodes that are held fetch an image. Raises Rejected."""
-        images = self._asking()
+        images = self._images
         exact = msgspec.structs.replace(wish, reference=await images.resolve(wish))
         try:
             exact = await images.with_login(exact)
@@ -112,8 +110,7 @@ class NodeImages:
         return await self.inspect(exact)
 
     async def rows(self, uid: int | None) -> Sequence[ImageRow]:
-        """List what any held node keeps. Raises Rejected."""
-        self._asking()
+        """List what any held node keeps."""
         found: dict[tuple[str, str], ImageRow] = {}
         for told in await self._ask(self._links(), im.ListImages(uid)):
             for row in told.rows[:MOST_ROWS]:
@@ -125,20 +122,12 @@ class NodeImages:
 
     async def remove(self, image: str) -> None:
         """Remove an image from all nodes that are held. Raises Rejected."""
-        self._asking()
         told = await self._ask(self._up(), im.RemoveImage(image))
         for each in told:
             if each.code != Code.NOT_FOUND.value:
                 _check(each)
         if all(each.code for each in told):
             _check(told[0])
-
-    def _asking(self) -> Images:
-        if self._images is None:
-            raise Rejected(
-                Code.NOT_SUPPORTED, "No engine here can run images.", INSTEAD[Ability.IMAGES]
-            )
-        return self._images
 
     def _up(self) -> Sequence[Link]:
         if links := self._links():
