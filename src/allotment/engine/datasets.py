@@ -53,6 +53,12 @@ def no_such_data(named: str) -> Rejected:
     )
 
 
+def present(state: State, dataset: Dataset) -> Dataset | None:
+    """Return a dataset as it is now; None where it was removed, whatever has its name."""
+    found = state.datasets.get((dataset.tenant, dataset.name))
+    return found if found is not None and found.id == dataset.id else None
+
+
 def _found(state: State, command: c.DataCommand) -> Dataset:
     found = state.datasets.get((command.tenant, command.name))
     if found is None:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from allotment.engine.datasets import check_open, no_such_data
+from allotment.engine.datasets import check_open, no_such_data, present
 from allotment.engine.state import State
 from allotment.model import commands as c
 from allotment.model.data_use import DataReference
@@ -239,15 +239,13 @@ class Datasets:
         """
         wish = c.RemoveData(dataset.tenant, dataset.name, number)
         async with self._turn(dataset):
-            now = self._state.datasets.get((dataset.tenant, dataset.name))
-            if now is None or now.id != dataset.id:
+            if present(self._state, dataset) is None:
                 raise no_such_data(dataset.full)  # Somebody removed it, and made another.
             await self._wish(wish, actor)
             if dataset.kind is not DataKind.FOLDER:
                 work = partial(self._dropped, dataset, number)
                 await self._threads.run("removing", work, DELETING_S)
-                left = self._state.datasets.get((dataset.tenant, dataset.name))
-                if left is not None and left.id == dataset.id:
+                if (left := present(self._state, dataset)) is not None:
                     await self._sweep_left(left)
 
     async def _sweep_left(self, dataset: Dataset) -> None:
@@ -263,8 +261,8 @@ class Datasets:
 
     def _dropped(self, dataset: Dataset, number: int) -> None:
         """Remove the files of what was removed, but those that others need."""
-        left = self._state.datasets.get((dataset.tenant, dataset.name))
-        if left is None or left.id != dataset.id:
+        left = present(self._state, dataset)
+        if left is None:
             self.store.remove(dataset.id)
             return
         gone = dataset.version(number)
@@ -363,10 +361,8 @@ class Datasets:
         """Put a version into an object store, or return what is missing."""
 
         def goes_on() -> bool:
-            now = self._state.datasets.get((dataset.tenant, dataset.name))
-            if now is None or now.id != dataset.id or not is_wanted():
-                return False
-            return self.names.may_write(now, actor)
+            now = present(self._state, dataset)
+            return now is not None and is_wanted() and self.names.may_write(now, actor)
 
         try:
             return await self._puts.put(dataset, data, manifest, actor, goes_on)
@@ -635,8 +631,8 @@ class Datasets:
             return HostFile(found, start)
 
         def may_read() -> bool:
-            now = self._state.datasets.get((dataset.tenant, dataset.name))
-            return now is not None and now.id == dataset.id and self.names.may_read(now, actor)
+            now = present(self._state, dataset)
+            return now is not None and self.names.may_read(now, actor)
 
         try:
             return await self._reads.open(dataset, version, found, start, actor, may_read)
@@ -723,8 +719,7 @@ class Datasets:
 
     def _swept(self, dataset: Dataset, older_s: float) -> None:
         """Remove what no version needs of those that there are now."""
-        now = self._state.datasets.get((dataset.tenant, dataset.name))
-        if now is not None and now.id == dataset.id:
+        if (now := present(self._state, dataset)) is not None:
             kept = {version.digest for version in now.versions}
             self.store.sweep(dataset.id, kept, older_s)
 

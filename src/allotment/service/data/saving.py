@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 import msgspec
 import structlog
 
+from allotment.engine.datasets import present
 from allotment.engine.records import AttemptRecord, CheckpointRecord, JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
@@ -295,8 +296,8 @@ class Saving:
         def goes_on() -> bool:
             if time.monotonic() > end or running is None or running.cancelling():
                 return False
-            now = self._state.datasets.get((dataset.tenant, dataset.name))
-            return now is not None and now.id == dataset.id and names.may_write(now, job.owner)
+            now = present(self._state, dataset)
+            return now is not None and names.may_write(now, job.owner)
 
         bucket = await objects.bucket_of(dataset, goes_on)
         begun = partial(objects.begun, dataset, is_upload=True)

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from allotment.engine.datasets import no_such_data
+from allotment.engine.datasets import no_such_data, present
 from allotment.engine.records import JobRecord
 from allotment.engine.state import State
 from allotment.model import commands as c
@@ -200,15 +200,14 @@ class Objects:
                 f"tenant {dataset.tenant} take all there is for one.",
                 "Remove old versions: `allot data rm NAME@VERSION`.",
             ) from None
-        key = dataset.tenant, dataset.name
-        now = self._state.datasets.get(key)
-        if now is None or now.id != dataset.id:
+        if present(self._state, dataset) is None:
             raise no_such_data(dataset.full)
         objects, digest = seen.listing.objects, seen.digest
         size = sum(each.size for each in seen.listing.kept)
-        await self._wish(c.CloseVersion(*key, digest, len(objects), size, of, put), actor)
-        now = self._state.datasets.get(key)
-        closed = now.versions if now is not None and now.id == dataset.id else ()
+        count, (tenant, name) = len(objects), (dataset.tenant, dataset.name)
+        await self._wish(c.CloseVersion(tenant, name, digest, count, size, of, put), actor)
+        now = present(self._state, dataset)
+        closed = now.versions if now is not None else ()
         found = [each for each in closed if (each.digest, each.checkpoint) == (digest, of)]
         if not found:
             raise no_such_data(dataset.full)  # It was removed meanwhile.
