@@ -6,7 +6,6 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +16,6 @@ from allotment.backends.pilot.file_messages import (
     LackFiles,
     LayCode,
     LayData,
-    ListedOp,
     TakeFiles,
 )
 from allotment.backends.pilot.node_content import KEEP_WORK_S, YOUNG_S, NodeContent
@@ -29,6 +27,7 @@ from allotment.service.code.store import UNUSED_S
 from allotment.service.content.manifest import FileEntry, digest_of, written
 from allotment.service.data.store import PRESSED_S
 from allotment.service.workspace import CodeCopy, DataKept, Listed
+from tests.support.straight_links import Held, Straight, overtaken
 
 MUCH = 1 << 40
 OWNER = "data/" + "a" * 32
@@ -53,26 +52,6 @@ class Files:
         return Listed(
             self._owner, digest_of(data), lambda: data, self._folder.joinpath, not names
         )
-
-
-class Straight:
-    """A link without a wire: what it is asked the node does at once."""
-
-    def __init__(self, node: NodeContent, name: str = "n1") -> None:
-        self.node = node
-        self.hello = SimpleNamespace(node=name)
-        self.asked: list[ListedOp] = []
-        self.changed: list[str] = []
-        """What was told of nodes that may have other data than before."""
-
-    async def call(self, op: ListedOp, *_: object, **_more: object) -> object:
-        self.asked.append(op)
-        return self.node.do(op)
-
-    @property
-    def sent(self) -> int:
-        """Return how many bytes were sent."""
-        return sum(len(op.data) for op in self.asked if isinstance(op, TakeFiles))
 
 
 def node_in(folder: Path, *live: int) -> NodeContent:
@@ -113,15 +92,15 @@ def test_a_version_is_laid_out_once_and_of_the_next_only_what_is_new_is_sent(
     files, node = Files(tmp_path / "ours"), node_in(tmp_path / "node")
     large, new = b"x" * (3 * PIECE + 7), b"new"
     first = files.listed({"a/large": large, "a/small": b"s", "empty": b""})
-    assert bring(node, first).sent > len(large)
+    assert sum(bring(node, first).sizes) > len(large)
     tree = tree_of(tmp_path / "node", first)
     assert (tree / "a/large").read_bytes() == large
     assert (tree / "empty").read_bytes() == b""
     assert (tree / "a/small").stat().st_mode & 0o777 == 0o444
     assert (tmp_path / "node/data").stat().st_mode & 0o777 == 0o700
-    assert bring(node, first).sent == 0
+    assert sum(bring(node, first).sizes) == 0
     second = files.listed({"a/large": large, "a/small": new})
-    assert bring(node, second).sent < PIECE
+    assert sum(bring(node, second).sizes) < PIECE
     other = tree_of(tmp_path / "node", second)
     assert (other / "a/small").read_bytes() == new
     assert (other / "a/large").stat().st_ino == (tree / "a/large").stat().st_ino
@@ -140,12 +119,12 @@ def test_what_is_cut_goes_on_from_the_files_that_came_whole(tmp_path: Path) -> N
     files, folder = Files(tmp_path / "ours"), tmp_path / "node"
     whole, cut = b"w" * PIECE, b"c" * (4 * PIECE)
     version = files.listed({"1": whole, "2": cut})
-    link = bring(node_in(folder), version, is_wanted=lambda link: link.sent < 3 * PIECE)
-    assert link.sent < len(whole) + len(cut)
+    link = bring(node_in(folder), version, is_wanted=lambda link: sum(link.sizes) < 3 * PIECE)
+    assert sum(link.sizes) < len(whole) + len(cut)
     assert not tree_of(folder, version).exists()
     assert not list((folder / "data/new").iterdir()), "half a file takes no room"
     again = node_in(folder)
-    assert bring(again, version).sent < len(cut) + PIECE
+    assert sum(bring(again, version).sizes) < len(cut) + PIECE
     assert (tree_of(folder, version) / "2").read_bytes() == cut
 
 
@@ -229,7 +208,7 @@ def test_files_that_no_version_came_of_go_first(tmp_path: Path) -> None:
         for name in "abc"
     )  # fmt: skip
     bring(node, kept)
-    bring(node, cut, is_wanted=lambda link: link.sent < 2 * PIECE)
+    bring(node, cut, is_wanted=lambda link: sum(link.sizes) < 2 * PIECE)
     (loose,) = [path for path in folder.glob("data/b/files/*/*") if path.stat().st_size > 999]
     for path in (*folder.glob("data/b/files/*/*"), tree_of(folder, kept)):
         age(path, 2 * PRESSED_S)
@@ -276,7 +255,7 @@ def test_each_attempt_has_a_copy_of_its_code_which_is_sent_once(tmp_path: Path) 
     folder, files = tmp_path / "node", Files(tmp_path / "ours", CODE)
     node = node_in(folder)
     code = files.listed({"a.py": b"print(1)", "deep/run": b"#!/bin/sh"}, "x")
-    assert take_code(node, code, 7).sent > 0
+    assert sum(take_code(node, code, 7).sizes) > 0
     copy = folder / "working/7/attempt-1"
     (copy / "a.py").write_text("changed by the task")
     assert (copy / "deep/run").stat().st_mode & 0o777 == 0o755
@@ -322,63 +301,30 @@ def test_one_users_code_is_within_bounds_and_old_code_goes(tmp_path: Path) -> No
     assert (folder / "working/2/attempt-1/a").read_bytes() == b"2" * 100_000
 
 
-class Held(Straight):
-    """A link over which files come only when they are let go."""
-
-    def __init__(self, node: NodeContent, name: str) -> None:
-        super().__init__(node, name)
-        self.is_reached, self.go = asyncio.Event(), asyncio.Event()
-
-    async def call(self, op: ListedOp, *_: object, **_more: object) -> object:
-        if isinstance(op, TakeFiles):
-            self.is_reached.set()
-            await self.go.wait()
-        return await super().call(op)
-
-
 def test_what_is_there_waits_for_nothing_that_comes(tmp_path: Path) -> None:
     files, node = Files(tmp_path / "ours"), node_in(tmp_path / "node")
     there, comes = files.listed({"a": b"a"}), files.listed({"a": b"b"})
     kept = DataKept(MUCH, frozenset)
     bring(node, there)
-
-    async def both() -> None:
-        sending, slow = Sending(set[str]().add), Held(node, "n1")
-        first, other = (
-            sending.data([cast("Any", link)], [version], kept, lambda: True)
-            for link, version in ((slow, comes), (Straight(node), there))
-        )
-        waits = asyncio.create_task(first)
-        await slow.is_reached.wait()
-        await asyncio.wait_for(other, 10)
-        assert not tree_of(tmp_path / "node", comes).exists()
-        slow.go.set()
-        await waits
-
-    asyncio.run(both())
-    assert tree_of(tmp_path / "node", comes).exists()
+    sending, slow = Sending(set[str]().add), Held(node)
+    works = (
+        sending.data([cast("Any", link)], [version], kept, lambda: True)
+        for link, version in ((slow, comes), (Straight(node), there))
+    )
+    overtaken(slow, works, tree_of(tmp_path / "node", comes).exists)
 
 
 def test_what_goes_to_one_node_holds_up_no_other(tmp_path: Path) -> None:
     version = Files(tmp_path / "ours").listed({"a": b"a"})
     kept = DataKept(MUCH, frozenset)
-
-    async def both() -> None:
-        sending = Sending(set[str]().add)
-        slow = Held(node_in(tmp_path / "slow"), "n1")
-        fast = Straight(node_in(tmp_path / "fast"), "n2")
-        first, other = (
-            sending.data([cast("Any", link)], [version], kept, lambda: True)
-            for link in (slow, fast)
-        )
-        waits = asyncio.create_task(first)
-        await slow.is_reached.wait()
-        await asyncio.wait_for(other, 10)
-        assert not tree_of(tmp_path / "slow", version).exists()
-        slow.go.set()
-        await waits
-
-    asyncio.run(both())
+    sending = Sending(set[str]().add)
+    slow = Held(node_in(tmp_path / "slow"))
+    fast = Straight(node_in(tmp_path / "fast"), "n2")
+    works = (
+        sending.data([cast("Any", link)], [version], kept, lambda: True)
+        for link in (slow, fast)
+    )
+    overtaken(slow, works, tree_of(tmp_path / "slow", version).exists)
     for name in ("slow", "fast"):
         assert (tree_of(tmp_path / name, version) / "a").read_bytes() == b"a"
 
@@ -389,7 +335,7 @@ def test_two_jobs_have_the_same_data_sent_once(tmp_path: Path) -> None:
 
     async def both() -> tuple[Straight, Held]:
         node, sending = node_in(tmp_path / "node"), Sending(set[str]().add)
-        first, second = Held(node, "n1"), Straight(node)
+        first, second = Held(node), Straight(node)
         waits = asyncio.create_task(
             sending.data([cast("Any", first)], [version], kept, lambda: True)
         )
@@ -403,8 +349,8 @@ def test_two_jobs_have_the_same_data_sent_once(tmp_path: Path) -> None:
         return second, first
 
     second, first = asyncio.run(both())
-    assert second.sent == 0
-    assert first.sent > 1000
+    assert sum(second.sizes) == 0
+    assert sum(first.sizes) > 1000
 
 
 def test_trouble_with_one_copy_of_code_breaks_off_no_files_that_come(tmp_path: Path) -> None:

@@ -10,17 +10,17 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from allotment.backends.pilot import node_kept
 from allotment.backends.pilot.bringing import Bringing, pack
-from allotment.backends.pilot.file_messages import PIECE, HasKept, KeptOp, PutKept, UnpackKept
+from allotment.backends.pilot.file_messages import PIECE, HasKept, PutKept, UnpackKept
 from allotment.backends.pilot.node_kept import YOUNG_S, NodeKept
 from allotment.model.errors import BackendError
 from allotment.service.workspace import Kept
+from tests.support.straight_links import Held, Straight, overtaken
 
 KEYS = [digit * 32 for digit in "abc"]
 NAME = f"environments/made/{KEYS[0]}"
@@ -153,25 +153,12 @@ def test_one_that_is_sent_again_does_not_disturb_what_unpacks(tmp_path: Path) ->
     assert bytes_in(tmp_path / "environments/new") == len(b"again")
 
 
-class Straight:
-    """A link without a wire: what it is asked the node does at once."""
-
-    def __init__(self, node: NodeKept) -> None:
-        self._node = node
-        self.hello = SimpleNamespace(node="n1")
-        self.puts = 0
-
-    async def call(self, op: KeptOp, *_: object, **_more: object) -> object:
-        self.puts += isinstance(op, PutKept)
-        return self._node.do(op)
-
-
 def bring(ours: Path, link: Straight, is_wanted: Callable[[], bool], *needed: str) -> list[int]:
     """Bring an environment over a link; return after how many pieces the needed were asked."""
     asked: list[int] = []
 
     async def told() -> tuple[str, ...]:
-        asked.append(link.puts)
+        asked.append(len(link.sizes))
         return needed
 
     kept = Kept(str(ours), (NAME,), told, 1)
@@ -194,20 +181,6 @@ def test_jobs_that_begin_while_one_is_brought_keep_theirs(tmp_path: Path) -> Non
     assert {size for _, name, size in node.held() if name == NAME} == {PIECE}
 
 
-class Held(Straight):
-    """A link over which pieces come only when they are let go."""
-
-    def __init__(self, node: NodeKept) -> None:
-        super().__init__(node)
-        self.is_reached, self.go = asyncio.Event(), asyncio.Event()
-
-    async def call(self, op: KeptOp, *_: object, **_more: object) -> object:
-        if isinstance(op, PutKept):
-            self.is_reached.set()
-            await self.go.wait()
-        return await super().call(op)
-
-
 def test_a_node_that_has_it_waits_for_no_other(tmp_path: Path) -> None:
     ours = tmp_path / "ours"
     (ours / NAME).mkdir(parents=True)
@@ -217,20 +190,9 @@ def test_a_node_that_has_it_waits_for_no_other(tmp_path: Path) -> None:
     async def none() -> tuple[str, ...]:
         return ()
 
-    async def both() -> None:
-        bringing, kept = Bringing("/node", set[str]().add), Kept(str(ours), (NAME,), none, MUCH)
-        first, other = (
-            bringing.bring([cast("Any", link)], kept, lambda: True) for link in (lacks, has)
-        )
-        waits = asyncio.create_task(first)
-        await lacks.is_reached.wait()
-        await asyncio.wait_for(other, 10)
-        assert not (tmp_path / "lacks" / NAME).exists()
-        lacks.go.set()
-        await waits
-
-    asyncio.run(both())
-    assert (tmp_path / "lacks" / NAME).is_dir()
+    bringing, kept = Bringing("/node", set[str]().add), Kept(str(ours), (NAME,), none, MUCH)
+    works = (bringing.bring([cast("Any", link)], kept, lambda: True) for link in (lacks, has))
+    overtaken(lacks, works, (tmp_path / "lacks" / NAME).is_dir)
 
 
 def test_what_is_not_wanted_any_more_takes_no_room(tmp_path: Path) -> None:
@@ -238,8 +200,8 @@ def test_what_is_not_wanted_any_more_takes_no_room(tmp_path: Path) -> None:
     (ours / NAME).mkdir(parents=True)
     (ours / NAME / "a").write_bytes(b"x" * PIECE)
     link = Straight(node_in(theirs))
-    assert bring(ours, link, lambda: link.puts == 0) == []
-    assert link.puts == 2
+    assert bring(ours, link, lambda: len(link.sizes) == 0) == []
+    assert len(link.sizes) == 2
     assert bytes_in(theirs) == 0
 
 
