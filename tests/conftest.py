@@ -38,12 +38,16 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler if was_int else signal.SIG_DFL)
 
 
-@pytest.fixture
-def reachable() -> Generator[Path]:
+def _reachable() -> Generator[Path]:
     """A folder that other users can get to; pytest closes its own to them, at any moment."""
     with tempfile.TemporaryDirectory(prefix="allot-") as name:
         Path(name).chmod(0o755)
         yield Path(name)
+
+
+reachable = pytest.fixture(_reachable, name="reachable")
+reachable_once = pytest.fixture(_reachable, scope="module", name="reachable_once")
+"""One for each file of tests."""
 
 
 @pytest.fixture(autouse=True)

@@ -33,6 +33,11 @@ class Store(Served):
         (folder / "objects" / BUCKET).mkdir(parents=True)
         self.start()
 
+    @property
+    def kind(self) -> str:
+        """Return what it is called in a test: `moto`."""
+        return type(self).__name__.lower()
+
     def place(self, prefix: str = "bert", **more: str) -> ObjectPlace:
         return ObjectPlace(self.endpoint, BUCKET, prefix, **more)
 

@@ -1,6 +1,5 @@
 """Launchers for the tests of the local runner."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,14 +12,7 @@ from tests.integration.local.harness import (
     groups_of,
     until,
 )
-
-
-@pytest.fixture(scope="module")
-def reachable_once() -> Iterator[Path]:
-    """A folder that all users may pass through; pytest closes its own to them."""
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+from tests.support.registry import Registry, WithUsers, a_registry, a_service
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +50,19 @@ def user_runner(shared_user_runner: Runner) -> Iterator[Runner]:
     """The file's launcher that is not root, and nothing to do."""
     yield shared_user_runner
     shared_user_runner.clear()
+
+
+@pytest.fixture
+def service(reachable: Path) -> Iterator[WithUsers]:
+    with a_service(reachable) as made:
+        yield made
+
+
+@pytest.fixture
+def private(reachable: Path) -> Iterator[Registry]:
+    """A registry that wants a password, and of which ann has one."""
+    with a_registry(reachable / "registry", users=["ann"]) as made:
+        yield made
 
 
 OWN = pytest.param("own", marks=pytest.mark.needs_root)

@@ -27,7 +27,6 @@ from tests.support.registry import (
     Registry,
     WithUsers,
     a_registry,
-    a_service,
     busybox,
     login,
 )
@@ -42,16 +41,9 @@ DEVICES = {
 
 
 @pytest.fixture
-def private(reachable: Path) -> Iterator[Registry]:
-    with a_registry(reachable / "registry", users=["ann"]) as made:
-        made.push("model", [busybox()])
-        yield made
-
-
-@pytest.fixture
-def service(reachable: Path) -> Iterator[WithUsers]:
-    with a_service(reachable) as made:
-        yield made
+def private(private: Registry) -> Registry:
+    private.push("model", [busybox()])
+    return private
 
 
 # ── a registry that wants a password ────────────────────────────────────────────────────

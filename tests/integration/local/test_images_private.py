@@ -2,10 +2,6 @@
 
 import json
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from tests.support.registry import (
     MARKS,
@@ -14,8 +10,6 @@ from tests.support.registry import (
     Registry,
     WithUsers,
     a_file,
-    a_registry,
-    a_service,
     busybox,
     digest,
     layer,
@@ -25,18 +19,6 @@ from tests.support.scripted import a_scripted_registry
 
 pytestmark = MARKS
 SECRET = layer(a_file("secret", "the weights\n"))
-
-
-@pytest.fixture
-def private(reachable: Path) -> Iterator[Registry]:
-    with a_registry(reachable / "registry", users=["ann"]) as made:
-        yield made
-
-
-@pytest.fixture
-def service(reachable: Path) -> Iterator[WithUsers]:
-    with a_service(reachable) as made:
-        yield made
 
 
 def test_a_private_image_runs_for_who_may_read_it_and_nobody_else(

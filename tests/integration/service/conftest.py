@@ -1,21 +1,12 @@
 """What the tests with object stores start once for each file."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.object_stores import Moto, Rclone, a_store, log_in
+from tests.support.object_stores import Moto, Rclone, Store, a_store, log_in
 from tests.support.registry import CONFIG, WithUsers, a_service
-
-
-@pytest.fixture(scope="module")
-def reachable_once() -> Iterator[Path]:
-    """A folder that all users may pass through; pytest closes its own to them."""
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +28,9 @@ def rclone(reachable_once: Path) -> Iterator[Rclone]:
 def moto(reachable_once: Path) -> Iterator[Moto]:
     with a_store(Moto, reachable_once / "moto") as made:
         yield made
+
+
+@pytest.fixture(params=["rclone", "moto"])
+def store(request: pytest.FixtureRequest) -> Store:
+    """Each of the two, one after the other."""
+    return request.getfixturevalue(request.param)

@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,12 +151,8 @@ def saved(service: WithUsers, job: int) -> str:
     return told()
 
 
-@pytest.mark.parametrize("kind", ["rclone", "moto"])
-def test_outputs_are_put_to_a_store(
-    service: WithUsers, kind: str, request: pytest.FixtureRequest
-) -> None:
-    store = request.getfixturevalue(kind)
-    name = f"results-{kind}"
+def test_outputs_are_put_to_a_store(service: WithUsers, store: Store) -> None:
+    name = f"results-{store.kind}"
     store.put({f"{name}/before": "x", f"{name}/allot-job-999-0a1b2c3d/part": "half"})
     create(service, store, name)
     script = "mkdir 'a b'; head -c 3000000 /dev/urandom >'a b/c+d'; : >empty; sha256sum a*/*"
@@ -179,8 +176,7 @@ def test_outputs_of_which_a_part_is_missing_are_not_there(
     service: WithUsers, rclone: Rclone
 ) -> None:
     rclone.put({"parts/before": "x"})
-    gate = Gate(rclone, 1 << 40)
-    try:
+    with closing(Gate(rclone, 1 << 40)) as gate:
         place = f"s3://{BUCKET}/parts"
         as_user(service, "ann", "create", "parts", "--s3", place, "--endpoint", gate.endpoint)
         gate.shut()
@@ -200,8 +196,6 @@ def test_outputs_of_which_a_part_is_missing_are_not_there(
         assert saved(service, job) == "ann/parts@2"
         names = sorted(path.name for path in folder.iterdir())
         assert names == [".allot-complete.json", "a", "b"]
-    finally:
-        gate.close()
 
 
 def test_what_would_look_like_the_list_of_outputs_is_not_put(
@@ -218,8 +212,7 @@ def test_who_lost_the_right_meanwhile_puts_nothing_more(
     service: WithUsers, rclone: Rclone
 ) -> None:
     rclone.put({"lent/before": "x"})
-    gate = Gate(rclone, 1 << 40)
-    try:
+    with closing(Gate(rclone, 1 << 40)) as gate:
         place = f"s3://{BUCKET}/lent"
         as_user(service, "ann", "create", "lent", "--s3", place, "--endpoint", gate.endpoint)
         as_user(service, "ann", "grant", "lent", "user:ben", "--write")
@@ -231,8 +224,6 @@ def test_who_lost_the_right_meanwhile_puts_nothing_more(
         gate.open()
         assert "There is no dataset ann/lent" in saved(service, job)
         assert [path.name for path in above.glob("allot-job-*/*")] == ["a"]
-    finally:
-        gate.close()
 
 
 def test_a_key_that_may_not_write_is_named(service: WithUsers, rclone: Rclone) -> None:
@@ -269,14 +260,11 @@ def held(
     """Register objects behind a gate that is shut amid the first fetch."""
     files = {str(number): os.urandom(size) for number, size in enumerate(sizes)}
     store.put({f"{prefix}/{name}": data for name, data in files.items()})
-    gate = Gate(store, sum(sizes) // 2)
-    try:
+    with closing(Gate(store, sum(sizes) // 2)) as gate:
         place = f"s3://{BUCKET}/{prefix}"
         words = ("create", prefix, "--s3", place, "--endpoint", gate.endpoint)
         as_user(service, "ann", *words)
         yield gate, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    finally:
-        gate.close()
 
 
 def trees(service: WithUsers) -> set[Path]:

@@ -6,7 +6,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +66,11 @@ def kept_in(store: Rclone, name: str) -> list[Path]:
     return sorted(found, key=lambda each: each.stat().st_mtime)
 
 
-@pytest.mark.parametrize("kind", ["rclone", "moto"])
-def test_the_newest_are_kept_in_a_store_and_put_back(
-    service: WithUsers, kind: str, request: pytest.FixtureRequest
-) -> None:
-    store: Store = request.getfixturevalue(kind)
-    home, name = service.home("ann"), f"weights-{kind}"
+def test_the_newest_are_kept_in_a_store_and_put_back(service: WithUsers, store: Store) -> None:
+    home, name = service.home("ann"), f"weights-{store.kind}"
     steps = "; ".join(
         f"mkdir -p c{n}/deep; echo {n} >c{n}/deep/model; report c{n} {n}; "
-        f"{wait_for_file(f'{home}/{kind}{n}')}"
+        f"{wait_for_file(f'{home}/{store.kind}{n}')}"
         for n in (1, 2, 3)
     )
     script = (
@@ -86,7 +82,7 @@ def test_the_newest_are_kept_in_a_store_and_put_back(
     job = training(service, name, script, retry=1)
     for n in (1, 2, 3):
         wait_kept(service, job, f"ann/{name}@{n}")
-        Path(home, f"{kind}{n}").touch()
+        Path(home, f"{store.kind}{n}").touch()
     service.wait_for(job, "succeeded", "failed")
     done = Job(service, job)
     assert done.state == "succeeded", done.output
@@ -104,12 +100,9 @@ def test_the_newest_are_kept_in_a_store_and_put_back(
 def behind_a_gate(
     service: WithUsers, store: Rclone, name: str
 ) -> Iterator[tuple[Gate, Callable[[], list[Path]]]]:
-    gate = Gate(store, 1 << 40)
-    try:
+    with closing(Gate(store, 1 << 40)) as gate:
         create(service, gate.endpoint, name)
         yield gate, lambda: kept_in(store, name)
-    finally:
-        gate.close()
 
 
 def test_a_whole_checkpoint_that_the_service_does_not_know_is_never_deleted(
@@ -208,8 +201,7 @@ def test_an_upload_in_parts_that_a_killed_service_began_is_ended_at_the_store(
         f"truncate -s {2 * PART + 99} a; printf end >>a; report a 1; "
         f"{wait_for_file(f'{home}/in-parts')}"
     )
-    gate = Meddler(rclone, held=b"partNumber=2&")
-    try:
+    with closing(Meddler(rclone, held=b"partNumber=2&")) as gate:
         create(service, gate.endpoint, "parts")
         job = training(service, "parts", script)
         until(gate.holds.is_set, "the second part")
@@ -228,16 +220,13 @@ def test_an_upload_in_parts_that_a_killed_service_began_is_ended_at_the_store(
         until(lambda: not unfinished(service), "nothing that is unfinished")
         Path(home, "in-parts").touch()
         service.wait_for(job, "succeeded")
-    finally:
-        gate.close()
 
 
 def test_an_object_by_which_a_store_was_tried_goes_after_a_kill(
     service: WithUsers, rclone: Rclone
 ) -> None:
-    gate = Meddler(rclone, held=f"DELETE /{BUCKET}/probed/".encode())
     place = rclone.folder / "objects" / BUCKET / "probed"
-    try:
+    with closing(Meddler(rclone, held=f"DELETE /{BUCKET}/probed/".encode())) as gate:
         create(service, gate.endpoint, "probed")
         asking = threading.Thread(target=_asked_in_vain, args=(service, "probed"))
         asking.start()
@@ -250,8 +239,6 @@ def test_an_object_by_which_a_store_was_tried_goes_after_a_kill(
         service.up()
         until(lambda: not left.exists(), "it to go")
         until(lambda: not unfinished(service), "the note of it to go")
-    finally:
-        gate.close()
 
 
 def _asked_in_vain(service: WithUsers, name: str) -> None:
@@ -268,15 +255,12 @@ def test_a_store_that_gives_other_bytes_is_found_out(
         'if test -n "$ALLOT_RESUME_FROM"; then cat $ALLOT_RESUME_FROM; exit 0; fi; '
         f"echo the-good-model >a; report a 1; {wait_for_file(f'{home}/lied')}; rm a; exit 3"
     )
-    gate = Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))
-    try:
+    with closing(Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))) as gate:
         create(service, gate.endpoint, "lies")
         job = training(service, "lies", script, retry=1)
         wait_kept(service, job, "ann/lies@1")
         Path(home, "lied").touch()
         service.wait_for(job, "succeeded", "failed")
-    finally:
-        gate.close()
     done = Job(service, job)
     assert done.state == "failed"
     assert "evil" not in done.output

@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,12 +46,8 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
-@pytest.mark.parametrize("kind", ["rclone", "moto"])
-def test_objects_of_others_are_got(
-    service: WithUsers, kind: str, request: pytest.FixtureRequest
-) -> None:
-    store: Store = request.getfixturevalue(kind)
-    name = f"plain-{kind}"
+def test_objects_of_others_are_got(service: WithUsers, store: Store) -> None:
+    name = f"plain-{store.kind}"
     large = os.urandom(3 * MIB + 1)
     store.put({f"{name}/a": b"one", f"{name}/sub dir/b+c": large, f"{name}/empty": b""})
     create(service, store.endpoint, name)
@@ -68,12 +65,8 @@ def test_objects_of_others_are_got(
     assert "a" not in files_in(home / "before")
 
 
-@pytest.mark.parametrize("kind", ["rclone", "moto"])
-def test_a_version_that_was_put_comes_back_as_it_was(
-    service: WithUsers, kind: str, request: pytest.FixtureRequest
-) -> None:
-    store: Store = request.getfixturevalue(kind)
-    name = f"back-{kind}"
+def test_a_version_that_was_put_comes_back_as_it_was(service: WithUsers, store: Store) -> None:
+    name = f"back-{store.kind}"
     create(service, store.endpoint, name)
     top = a_folder(
         service, "ann", name, {"a b": b"one", "sub/run.sh": b"#!/bin/sh\necho ran\n"}
@@ -83,7 +76,7 @@ def test_a_version_that_was_put_comes_back_as_it_was(
     (top / "a b").write_bytes(b"two!")
     (top / "sub/run.sh").chmod(0o644)
     as_user(service, "ann", "put", name, str(top))
-    out = service.home("ann") / f"got-{kind}"
+    out = service.home("ann") / f"got-{store.kind}"
     as_user(service, "ann", "get", name, out.name)
     assert files_in(out) == files_in(top)
     assert (out / "link").readlink() == Path("sub/run.sh")
@@ -152,8 +145,7 @@ def getting(service: WithUsers, user: str, name: str) -> tuple[threading.Thread,
 
 def test_who_loses_the_right_meanwhile_gets_no_more(service: WithUsers, rclone: Rclone) -> None:
     rclone.put({"taken/large": os.urandom(24 * MIB)})
-    gate = Gate(rclone, 8 * MIB)
-    try:
+    with closing(Gate(rclone, 8 * MIB)) as gate:
         create(service, gate.endpoint, "taken")
         as_user(service, "ann", "grant", "taken", "user:ben")
         thread, said = getting(service, "ben", "ann/taken")
@@ -163,8 +155,6 @@ def test_who_loses_the_right_meanwhile_gets_no_more(service: WithUsers, rclone: 
         thread.join()
         assert "There is no dataset ann/taken" in said[0]
         assert "large" not in files_in(service.home("ben") / "got")
-    finally:
-        gate.close()
 
 
 def test_a_service_that_is_killed_meanwhile_is_asked_again(
@@ -172,8 +162,7 @@ def test_a_service_that_is_killed_meanwhile_is_asked_again(
 ) -> None:
     large = os.urandom(24 * MIB)
     rclone.put({"killed/large": large})
-    gate = Gate(rclone, 8 * MIB)
-    try:
+    with closing(Gate(rclone, 8 * MIB)) as gate:
         create(service, gate.endpoint, "killed")
         thread, said = getting(service, "ann", "killed")
         until(lambda: gate.passed > 4 * MIB, "some of it to come")
@@ -183,8 +172,6 @@ def test_a_service_that_is_killed_meanwhile_is_asked_again(
         thread.join()
         assert said[0].startswith("0 "), said
         assert files_in(service.home("ann") / "got")["large"] == large
-    finally:
-        gate.close()
 
 
 class Cut(Exception):
@@ -219,16 +206,13 @@ class Heard(Gate):
                 target.sendall(data)
 
 
-@pytest.mark.parametrize("kind", ["rclone", "moto"])
 def test_what_is_cut_goes_on_where_it_was(
     service: WithUsers,
-    kind: str,
+    store: Store,
     client: Client,
     tmp_path: Path,
-    request: pytest.FixtureRequest,
 ) -> None:
-    store: Store = request.getfixturevalue(kind)
-    name = f"long-{kind}"
+    name = f"long-{store.kind}"
     small = {f"{name}/small/{number}": os.urandom(1000) for number in range(9)}
     large = os.urandom(24 * MIB)
     store.put({f"{name}/large": large, **small})
@@ -267,15 +251,12 @@ def test_small_files_come_over_a_few_connections(
 ) -> None:
     files = {str(number): os.urandom(100) for number in range(40)}
     rclone.put({f"few/{name}": data for name, data in files.items()})
-    gate = Heard(rclone)
-    try:
+    with closing(Heard(rclone)) as gate:
         create(service, gate.endpoint, "few")
         before = gate.connections
         client.get_data("ann/few@1", tmp_path / "out")
         assert files_in(tmp_path / "out") == files
         assert gate.connections - before <= 2 * LANES
-    finally:
-        gate.close()
 
 
 def test_what_the_service_has_for_jobs_comes_from_its_disk(
@@ -292,16 +273,13 @@ def test_what_the_service_has_for_jobs_comes_from_its_disk(
 def test_other_bytes_than_were_put_get_no_name(
     service: WithUsers, rclone: Rclone, client: Client, tmp_path: Path
 ) -> None:
-    gate = Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))
-    try:
+    with closing(Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))) as gate:
         create(service, gate.endpoint, "evil")
         top = a_folder(service, "ann", "evil", {"model": b"the-good-model"})
         as_user(service, "ann", "put", "evil", str(top))
         with pytest.raises(Unreadable, match="'model' came with other bytes than were put"):
             client.get_data("ann/evil", tmp_path / "out")
         assert list((tmp_path / "out").iterdir()) == []
-    finally:
-        gate.close()
 
 
 def test_a_part_is_gone_on_with_only_if_it_is_one(

@@ -5,6 +5,7 @@ import os
 import re
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -53,12 +54,8 @@ def sent(said: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize("kind", ["rclone", "moto"])
-def test_versions_are_put_and_never_change(
-    service: WithUsers, kind: str, request: pytest.FixtureRequest
-) -> None:
-    store: Store = request.getfixturevalue(kind)
-    name = f"words-{kind}"
+def test_versions_are_put_and_never_change(service: WithUsers, store: Store) -> None:
+    name = f"words-{store.kind}"
     create(service, store.endpoint, name)
     large = os.urandom(PART + 100_000)  # in parts
     top = a_folder(
@@ -116,7 +113,6 @@ def test_who_may_write_puts_with_the_owners_key_and_never_sees_it(
 
 
 def test_a_put_that_a_kill_cuts_goes_on(service: WithUsers, rclone: Rclone) -> None:
-    gate = Meddler(rclone, held=b"/0 HTTP/1.1")
     files = {str(number): os.urandom(3 << 20) for number in range(9)}
     top = a_folder(service, "ann", "cut", files)
     above = rclone.folder / "objects" / BUCKET / "cut"
@@ -129,7 +125,7 @@ def test_a_put_that_a_kill_cuts_goes_on(service: WithUsers, rclone: Rclone) -> N
         found = above.glob("allot-put-*/*")  # What rclone writes just now is no object yet.
         return {path.name: path.stat().st_ino for path in found if ".rclone_" not in path.name}
 
-    try:
+    with closing(Meddler(rclone, held=b"/0 HTTP/1.1")) as gate:
         create(service, gate.endpoint, "cut")
         putting = threading.Thread(target=put)
         putting.start()
@@ -150,8 +146,6 @@ def test_a_put_that_a_kill_cuts_goes_on(service: WithUsers, rclone: Rclone) -> N
         assert told[:2] == ["9", hashlib.sha256(b"".join(files.values())).hexdigest()]
         staged = (service.state / "data").glob("*/seen/files/*/*")
         assert list(staged) == [], "nothing of it stays with the service"
-    finally:
-        gate.close()
 
 
 def test_how_far_a_put_is_with_the_store_is_shown(
@@ -191,8 +185,7 @@ def test_how_far_a_put_is_with_the_store_is_shown(
 
 
 def test_other_bytes_than_were_put_are_not_used(service: WithUsers, rclone: Rclone) -> None:
-    gate = Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))
-    try:
+    with closing(Meddler(rclone, other=(b"the-good-model", b"an-evil-model!"))) as gate:
         create(service, gate.endpoint, "swapped")
         top = a_folder(service, "ann", "swapped", {"model": b"the-good-model"})
         as_user(service, "ann", "put", "swapped", str(top))
@@ -201,8 +194,6 @@ def test_other_bytes_than_were_put_are_not_used(service: WithUsers, rclone: Rclo
         assert job.diagnosis["code"] == "data_changed"
         assert "is not what was put there" in job.diagnosis["cause"]
         assert "evil" not in job.output
-    finally:
-        gate.close()
 
 
 def test_what_was_lost_in_the_store_comes_back_with_the_same_put(
@@ -233,8 +224,7 @@ def test_what_was_lost_in_the_store_comes_back_with_the_same_put(
 
 
 def test_what_a_store_does_not_copy_is_sent_again(service: WithUsers, moto: Moto) -> None:
-    gate = Meddler(moto, other=(b"CopyObjectResult", b"CopyObjectFailed"))
-    try:
+    with closing(Meddler(moto, other=(b"CopyObjectResult", b"CopyObjectFailed"))) as gate:
         create(service, gate.endpoint, "uncopied")
         top = a_folder(service, "ann", "uncopied", {"a": b"as before", "b": b"one"})
         as_user(service, "ann", "put", "uncopied", str(top))
@@ -242,17 +232,14 @@ def test_what_a_store_does_not_copy_is_sent_again(service: WithUsers, moto: Moto
         assert "@2:" in as_user(service, "ann", "put", "uncopied", str(top))
         job = job_of(service, "ann", {"uncopied": "/data/w"}, "cat /data/w/*")
         assert job.output == "as beforetwo"
-    finally:
-        gate.close()
 
 
 def test_who_lost_the_right_meanwhile_makes_no_version(
     service: WithUsers, rclone: Rclone
 ) -> None:
-    gate = Meddler(rclone, held=b"/a HTTP/1.1")
     told: list[str] = []
     top = a_folder(service, "ben", "revoked", {"a": b"1"})
-    try:
+    with closing(Meddler(rclone, held=b"/a HTTP/1.1")) as gate:
         create(service, gate.endpoint, "revoked")
         as_user(service, "ann", "grant", "revoked", "user:ben", "--write")
         putting = threading.Thread(
@@ -265,8 +252,6 @@ def test_who_lost_the_right_meanwhile_makes_no_version(
         putting.join()
         assert "There is no dataset ann/revoked" in told[0]
         assert "@1" not in as_user(service, "ann", "show", "revoked")
-    finally:
-        gate.close()
 
 
 def test_what_cannot_be_put_is_told(service: WithUsers, rclone: Rclone) -> None:
