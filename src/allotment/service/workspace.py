@@ -268,8 +268,10 @@ class Workspace(Protocol):
 
 
 @runtime_checkable
-class Bringing(Protocol):
-    """An ability of some workspaces: bring what the service keeps to nodes."""
+class Carrying(Protocol):
+    """An ability of some workspaces: carry files between the service and disks of nodes."""
+
+    folders: Folders
 
     async def bring(
         self, nodes: Sequence[str], job: JobId, kept: Kept, is_wanted: Callable[[], bool]
@@ -300,13 +302,6 @@ class Bringing(Protocol):
         A node keeps `limit` bytes of one user's code at most.
         """
         ...
-
-
-@runtime_checkable
-class Fetching(Protocol):
-    """An ability of some workspaces: fetch what jobs leave on disks of nodes."""
-
-    folders: Folders
 
     def left_files(
         self, job: JobId, left: Left, only: str = "", step: int = 0

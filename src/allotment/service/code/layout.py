@@ -24,7 +24,7 @@ from allotment.service.launch import Account, Folders
 from allotment.service.phases import took
 from allotment.service.ports import Identity
 from allotment.service.threads import Threads
-from allotment.service.workspace import Bringing, CodeCopy, Listed, Workspace
+from allotment.service.workspace import Carrying, CodeCopy, Listed, Workspace
 
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -62,7 +62,7 @@ class Layouts:
         if job.spec.code is None:
             return ()
         began = time.time()
-        if isinstance(workspace, Bringing):
+        if isinstance(workspace, Carrying):
             copy = self._copy_of(job, job.spec.code.bundle, account.identity)
             await workspace.bring_code(nodes, copy, limit, is_wanted)
         else:  # Also where pods are shown this folder.

@@ -39,7 +39,7 @@ from allotment.service.host_accounts import HostAccounts
 from allotment.service.launch import Account
 from allotment.service.phases import took
 from allotment.service.threads import Threads
-from allotment.service.workspace import Fetching, KeptReport, Left, Workspace
+from allotment.service.workspace import Carrying, KeptReport, Left, Workspace
 
 PATIENCE_S: Final = 4 * 3600.0
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -77,7 +77,7 @@ class Restoring:
         account = await self._accounts.of(job.owner)
         reported = job.checkpoint.path if job.checkpoint is not None else ""
         try:
-            if isinstance(workspace, Fetching):
+            if isinstance(workspace, Carrying):
                 is_back = await self._to_nodes(job, workspace, nodes, found, account, is_wanted)
             else:
                 places = (reported, f"{folder}/{kept.path}")
@@ -122,7 +122,7 @@ class Restoring:
     async def _to_nodes(
         self,
         job: JobRecord,
-        workspace: Fetching,
+        workspace: Carrying,
         nodes: Sequence[str],
         found: tuple[Dataset, DataVersion],
         account: Account,

@@ -54,7 +54,7 @@ from allotment.service.data.objects.unfinished import Unfinished
 from allotment.service.data.wishes import Wish
 from allotment.service.host_accounts import HostAccounts
 from allotment.service.threads import Threads
-from allotment.service.workspace import Fetching, Left, LeftFiles
+from allotment.service.workspace import Carrying, Left, LeftFiles
 from allotment.service.workspaces import Workspaces
 
 log = structlog.get_logger("allot.service")
@@ -204,7 +204,7 @@ class Saving:
         account = await self._accounts.of(job.owner)
         who, workspace = account.identity, self._workspaces.of(job, attempt)
         only, step = (of.path, of.step) if of is not None else ("", 0)
-        if not isinstance(workspace, Fetching):
+        if not isinstance(workspace, Carrying):
             yield FolderFiles(folder, who, only)
             return
         nodes = tuple(self._workspaces.nodes_of(attempt))

@@ -42,7 +42,7 @@ from allotment.service.ports import (
     engines_for,
 )
 from allotment.service.threads import Threads
-from allotment.service.workspace import Bringing, DataKept, Listed, OwnDisks, Workspace
+from allotment.service.workspace import Carrying, DataKept, Listed, OwnDisks, Workspace
 
 MOST_USED: Final = 64
 """Datasets of one job."""
@@ -350,30 +350,26 @@ class DataUses:
         # Nothing is fetched for who has no right to it any more.
         self.mounts_of(job, workspace.folders)
         phases: tuple[Phase, ...] = ()
-        for use in job.spec.data:
-            dataset = self._state.datasets.get((use.tenant, use.name))
-            if dataset is None or dataset.kind is not DataKind.OBJECTS:
-                continue
-            try:
-                phases += await self._objects.ready(dataset, use.digest, is_wanted)
-            except StoreTrouble as trouble:
-                raise NotUsable(trouble.diagnosis()) from trouble
-        self.mounts_of(job, workspace.folders)  # To fetch may have taken hours.
-        if is_wanted() and self._is_linked(job):
-            phases += await self._link(job, is_wanted)
-        if isinstance(workspace, Bringing) and is_wanted():
-            phases += await self._bring(job, workspace, nodes, is_wanted)
-        if not is_wanted():
-            return phases
         try:
-            return phases + await self._restoring.ready(job, workspace, nodes, is_wanted)
+            for use in job.spec.data:
+                dataset = self._state.datasets.get((use.tenant, use.name))
+                if dataset is not None and dataset.kind is DataKind.OBJECTS:
+                    phases += await self._objects.ready(dataset, use.digest, is_wanted)
+            self.mounts_of(job, workspace.folders)  # To fetch may have taken hours.
+            if is_wanted() and self._is_linked(job):
+                phases += await self._link(job, is_wanted)
+            if is_wanted() and isinstance(workspace, Carrying):
+                phases += await self._bring(job, workspace, nodes, is_wanted)
+            if is_wanted():
+                phases += await self._restoring.ready(job, workspace, nodes, is_wanted)
         except StoreTrouble as trouble:
             raise NotUsable(trouble.diagnosis()) from trouble
+        return phases
 
     async def _bring(
         self,
         job: JobRecord,
-        workspace: Bringing,
+        workspace: Carrying,
         nodes: Sequence[str],
         is_wanted: Callable[[], bool],
     ) -> tuple[Phase, ...]:
@@ -497,7 +493,7 @@ def owner_of(dataset: Dataset) -> str:
 
 def _is_apart(engine: Backend) -> bool:
     """Whether the nodes of an engine have disks of their own, to which data are brought."""
-    return isinstance(engine, OwnDisks) and isinstance(engine.workspace_of(""), Bringing)
+    return isinstance(engine, OwnDisks) and isinstance(engine.workspace_of(""), Carrying)
 
 
 def _opens_as_user(engine: Backend) -> bool:

@@ -57,7 +57,7 @@ from allotment.service.launch import image_wish
 from allotment.service.phases import took
 from allotment.service.ports import Backend, Contained, Identity, LookingInside, engines_for
 from allotment.service.threads import Threads
-from allotment.service.workspace import Bringing, Kept, Workspace
+from allotment.service.workspace import Carrying, Kept, Workspace
 
 RESOLVING_S: Final = 60.0
 BUILDING_S: Final = 3000.0
@@ -414,14 +414,14 @@ class Environments:
                 await asyncio.wait([work], timeout=LOOK_S)
             if work.done():
                 self._told(work)
-        if isinstance(workspace, Bringing) and is_wanted():
+        if isinstance(workspace, Carrying) and is_wanted():
             await self._bring(job, workspace, nodes, is_wanted)
         return took("environment", began)
 
     async def _bring(
         self,
         job: JobRecord,
-        workspace: Bringing,
+        workspace: Carrying,
         nodes: Sequence[str],
         is_wanted: Callable[[], bool],
     ) -> None:
