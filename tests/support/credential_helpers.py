@@ -21,7 +21,7 @@ def configure(home: Path, **config: Any) -> None:
 
 
 def install(home: Path, name: str, script: str) -> None:
-    """Give a user a helper of its own."""
+    """Write a helper of a user's own."""
     uid = home.stat().st_uid
     if not (home / "bin").exists():
         owned(home / "bin", uid)

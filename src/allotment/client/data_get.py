@@ -1,4 +1,4 @@
-"""Gets a version of a dataset into a folder: each file whole under its name, or not there.
+"""Fetches a version of a dataset into a folder: each file whole under its name, or not there.
 
 What was cut goes on where it was. A file that came in part lies beside its place under a name
 of its own. Of whole ones it is remembered how they looked, and what their SHA-256 is.
@@ -76,7 +76,7 @@ class _Getting:
         self._remembered_at = time.monotonic()
 
     def all(self) -> None:
-        """Get all files, and make all links. What failed first is raised."""
+        """Fetch all files, and make all links. What failed first is raised."""
         self._say()
         lanes = min(LANES, len(self._left))
         others = [threading.Thread(target=self._lane, daemon=True) for _ in range(lanes - 1)]

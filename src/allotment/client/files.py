@@ -65,7 +65,7 @@ def _unless_in_place(folder: int) -> Generator[str]:
 
 
 def put_in_place(folder: int, part: str, name: str, path: str) -> None:
-    """Give a file its name in its folder; what is there of that name goes."""
+    """Move a file to its name in its folder; what is there of that name goes."""
     try:
         os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
     except IsADirectoryError:

@@ -37,7 +37,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, name: str, is_wanted: Callable[[], bool]) -> AsyncGenerator[bool]:
-        """Wait for a turn, and say whether it came before it was not wanted any more."""
+        """Wait for a turn, and yield whether it came before it was not wanted any more."""
         lock, has_it = self._locks[name], False
         while is_wanted() and not has_it:
             with suppress(TimeoutError):
@@ -106,7 +106,7 @@ class Sending:
     async def _lacking(
         self, link: Link, listed: Listed, is_wanted: Callable[[], bool]
     ) -> AsyncGenerator[bool]:
-        """Say whether a node lacks files of a list; if so, have the turn of their owner there.
+        """Yield whether a node lacks files of a list; if so, in the turn of their owner there.
 
         What is there waits for nothing, and nothing for what goes to other nodes.
         """

@@ -187,7 +187,7 @@ class DataLinks:
             await asyncio.to_thread(self._removing.join)
 
     def _take_away(self, names: Sequence[str]) -> tuple[list[Path], OSError | None]:
-        """Give other names to what attempts saw, and to no user.
+        """Move what attempts saw to other names, and to no user.
 
         Return these names, and why it could not be done for all.
         """
