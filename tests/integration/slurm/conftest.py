@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.on_pilots import Piloted
 from tests.support.on_slurm import OnSlurm, a_shared_folder
 from tests.support.slurm import Slurm, a_slurm
 
@@ -34,7 +35,9 @@ def service(slurm: Slurm) -> Iterator[OnSlurm]:
 
 
 @pytest.fixture
-def cluster(service: OnSlurm) -> Iterator[OnSlurm]:
-    """The service, with no jobs left of other tests."""
+def cluster(service: OnSlurm | Piloted) -> Iterator[OnSlurm | Piloted]:
+    """The service, with no jobs left of other tests, and with all nodes held if it does."""
+    if isinstance(service, Piloted):
+        service.until_held()
     yield service
     service.clear()

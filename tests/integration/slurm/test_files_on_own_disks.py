@@ -134,13 +134,6 @@ def service() -> Iterator[OnNodes]:
         yield running
 
 
-@pytest.fixture
-def cluster(service: OnNodes) -> Iterator[OnNodes]:
-    service.until_held()
-    yield service
-    service.clear()
-
-
 # ── datasets ────────────────────────────────────────────────────────────────────────────
 
 

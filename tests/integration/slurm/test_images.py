@@ -85,13 +85,6 @@ def service() -> Iterator[OnNodes]:
 
 
 @pytest.fixture
-def cluster(service: OnNodes) -> Iterator[OnNodes]:
-    service.until_held()
-    yield service
-    service.clear()
-
-
-@pytest.fixture
 def registry(tmp_path: Path) -> Iterator[Registry]:
     with a_registry(tmp_path / "registry") as made:
         yield made

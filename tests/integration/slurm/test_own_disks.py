@@ -95,13 +95,6 @@ def service(index: Index) -> Iterator[OwnDisks]:  # noqa: ARG001 - its pip.conf 
         yield running
 
 
-@pytest.fixture
-def cluster(service: OwnDisks) -> Iterator[OwnDisks]:
-    service.until_held()
-    yield service
-    service.clear()
-
-
 def test_output_and_files_of_a_job_come_from_its_node(cluster: OwnDisks) -> None:
     script = "echo to stdout; echo to stderr >&2; echo weights > $ALLOT_OUTPUT_DIR/model.pt"
     job = cluster.submit(shell(script))

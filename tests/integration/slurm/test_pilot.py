@@ -42,14 +42,6 @@ def service(slurm: Slurm) -> Iterator[Piloted]:
         assert not groups(running.state), "control groups are left"
 
 
-@pytest.fixture
-def cluster(service: Piloted) -> Iterator[Piloted]:
-    """The service, with every node held and no jobs left of other tests."""
-    service.until_held()
-    yield service
-    service.clear()
-
-
 def test_a_gang_has_exact_devices_on_both_nodes(cluster: Piloted) -> None:
     first = cluster.submit(shell("sleep 1000", resources={"gpu": 1}))
     cluster.wait_for(first, "running")

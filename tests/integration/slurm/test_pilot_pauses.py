@@ -80,13 +80,6 @@ def service() -> Iterator[Gangs]:
             slurm.clear()
 
 
-@pytest.fixture
-def cluster(service: Gangs) -> Iterator[Gangs]:
-    service.until_held()
-    yield service
-    service.clear()
-
-
 OFFLOADED = "it moved its device memory to the host"
 FROZEN = "frozen, with all its device memory"
 

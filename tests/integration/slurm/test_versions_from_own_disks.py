@@ -62,13 +62,6 @@ def service() -> Iterator[OnNodes]:
         yield running
 
 
-@pytest.fixture
-def cluster(service: OnNodes) -> Iterator[OnNodes]:
-    service.until_held()
-    yield service
-    service.clear()
-
-
 def saving(cluster: OnNodes, name: str, script: str, user: str = "ann", **more: Any) -> int:
     """Submit a job whose outputs become a version of a dataset, which is made if need be."""
     if not any(each["name"] == name for each in cluster.get("/v1/data")["datasets"]):
