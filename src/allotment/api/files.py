@@ -1,4 +1,4 @@
-"""The content of a file that a job left, as it goes over the wire."""
+"""The content of a file of a job or a dataset, as it goes over the wire."""
 
 import asyncio
 from urllib.parse import quote

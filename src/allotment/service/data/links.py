@@ -70,19 +70,17 @@ class DataLinks:
     async def check(self) -> None:
         """Raise Rejected where no links can be made here, or users could keep them."""
         try:
-            why = await self._quick.run("check", self._trouble, PATIENCE_S)
+            await self._quick.run("check", self._try, PATIENCE_S)
         except TimeoutError:
             raise Rejected(
                 Code.UNAVAILABLE,
                 f"The disk of {self._root} does not answer.",
                 "Try again.",
             ) from None
-        if why is not None:
-            raise why
 
-    def _trouble(self) -> Rejected | None:
+    def _try(self) -> None:
         if PROTECTED.read_text(encoding="ascii").strip() == "0":
-            return Rejected(
+            raise Rejected(
                 Code.NOT_SUPPORTED,
                 f"{_SEES}, and users could keep these: fs.protected_hardlinks is 0.",
                 "Set it to 1 here and on all nodes (`sysctl fs.protected_hardlinks=1`), "
@@ -97,13 +95,12 @@ class DataLinks:
         except OSError as error:
             with suppress(OSError):
                 tried.rmdir()
-            return Rejected(
+            raise Rejected(
                 Code.NOT_SUPPORTED,
                 f"{_SEES}, and these cannot be made from {self._store.root} to {self._root}: "
                 f"{(error.strerror or str(error)).lower()}.",
                 f"Have both on one file system that the nodes see, {_ELSEWHERE}",
-            )
-        return None
+            ) from error
 
     # ── one attempt ─────────────────────────────────────────────────────────────────
 
