@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -61,15 +60,14 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[Site]:
+def site(reachable_once: Path) -> Iterator[Site]:
     """A folder short enough for a socket; its service ends with it."""
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        made = Site(Path(name))
-        up = made.allot("up", "--config", str(made.folder / "cluster.yaml"))
-        assert up.code == 0, up.err
-        yield made
-        made.allot("down")
-        end_launchers(Path(name) / "state")
+    made = Site(reachable_once)
+    up = made.allot("up", "--config", str(made.folder / "cluster.yaml"))
+    assert up.code == 0, up.err
+    yield made
+    made.allot("down")
+    end_launchers(reachable_once / "state")
 
 
 def script(*directives: str, body: str) -> str:

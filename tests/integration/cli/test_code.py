@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,11 +21,8 @@ pytestmark = pytest.mark.needs_tool("git")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as name,
-        a_real_cluster(Path(name), CONFIG) as made,
-    ):
+def cluster(reachable_once: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable_once, CONFIG) as made:
         yield made
 
 

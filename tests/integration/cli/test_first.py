@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,12 +16,11 @@ JOB = 'name: first\ncommand: "echo hello"\nresources: {cpu: 0.1, memory: 64MiB}\
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
+def folder(reachable: Path) -> Iterator[Path]:
     """A folder with nothing in it, short enough for a socket; its service ends with it."""
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        yield Path(name)
-        allot(Path(name), "down")
-        end_launchers(Path(name) / "state")
+    yield reachable
+    allot(reachable, "down")
+    end_launchers(reachable / "state")
 
 
 def allot(

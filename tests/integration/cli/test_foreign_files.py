@@ -1,6 +1,5 @@
 """Files written for operators of Kubernetes, submitted to a service on this machine."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,11 +16,8 @@ tenants: {us: {}}
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as name,
-        a_real_cluster(Path(name), CONFIG) as made,
-    ):
+def cluster(reachable_once: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable_once, CONFIG) as made:
         yield made
 
 

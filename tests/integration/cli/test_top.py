@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,11 +51,8 @@ for step in range(1, 10**6):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as folder,
-        a_real_cluster(Path(folder), CONFIG) as running,
-    ):
+def cluster(reachable_once: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable_once, CONFIG) as running:
         yield running
 
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,18 +103,15 @@ class Builds:
 
 
 @pytest.fixture(scope="module")
-def builds() -> Iterator[Builds]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        with (
-            a_registry(folder / "registry", users=["ann"]) as registry,
-            a_service(folder) as service,
-        ):
-            made = Builds(service, registry)
-            service.log_in("ann", registry)
-            _push_base(made)
-            yield made
+def builds(reachable_once: Path) -> Iterator[Builds]:
+    with (
+        a_registry(reachable_once / "registry", users=["ann"]) as registry,
+        a_service(reachable_once) as service,
+    ):
+        made = Builds(service, registry)
+        service.log_in("ann", registry)
+        _push_base(made)
+        yield made
 
 
 def _push_base(builds: Builds) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,19 +87,16 @@ class WithMlflow(RealCluster):
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[WithMlflow]:
+def cluster(reachable_once: Path) -> Iterator[WithMlflow]:
     mlflow.program()
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        made = WithMlflow(folder, free_ports(1)[0])
-        made.up()
-        try:
-            until(lambda: mlflow.answers(made.server), "MLflow", 4 * PATIENCE_S)
-            yield made
-        finally:
-            made.down()
-            until(lambda: not made.pids(), "MLflow to be gone")
+    made = WithMlflow(reachable_once, free_ports(1)[0])
+    made.up()
+    try:
+        until(lambda: mlflow.answers(made.server), "MLflow", 4 * PATIENCE_S)
+        yield made
+    finally:
+        made.down()
+        until(lambda: not made.pids(), "MLflow to be gone")
 
 
 def test_a_run_says_which_job_made_it_and_what_it_logs_is_progress(cluster: WithMlflow) -> None:

@@ -7,7 +7,6 @@ import re
 import shutil
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,11 +41,9 @@ ENDED = ("succeeded", "failed", "cancelled")
 
 
 @pytest.fixture(scope="module")
-def shared_service() -> Iterator[WithUsers]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        with a_service(Path(name)) as made:
-            yield made
+def shared_service(reachable_once: Path) -> Iterator[WithUsers]:
+    with a_service(reachable_once) as made:
+        yield made
 
 
 @pytest.fixture

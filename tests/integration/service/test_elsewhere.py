@@ -2,7 +2,6 @@
 where a device became idle, computes the same, and nothing is lost or run twice."""
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,11 +23,9 @@ tenants:
 
 
 @pytest.fixture
-def cluster() -> Iterator[RealCluster]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as folder:
-        Path(folder).chmod(0o755)
-        with a_real_cluster(Path(folder), CONFIG) as real:
-            yield real
+def cluster(reachable: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable, CONFIG) as real:
+        yield real
 
 
 class Two:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -81,11 +80,9 @@ BOTH = pytest.mark.parametrize(
 
 
 @pytest.fixture
-def cluster(request: pytest.FixtureRequest) -> Iterator[RealCluster]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as folder:
-        Path(folder).chmod(0o755)
-        with a_real_cluster(Path(folder), getattr(request, "param", CONFIG)) as real:
-            yield real
+def cluster(request: pytest.FixtureRequest, reachable: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable, getattr(request, "param", CONFIG)) as real:
+        yield real
 
 
 def train(cluster: RealCluster, done: Path, of_step: dict[str, float]) -> int:

@@ -2,7 +2,6 @@
 that loses, and nothing lost or run twice when the service is killed while they are tried."""
 
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,12 +89,9 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as folder,
-        a_real_cluster(Path(folder), CONFIG) as cluster,
-    ):
-        (Path(folder) / "counts").mkdir()
+def cluster(reachable_once: Path) -> Iterator[RealCluster]:
+    (reachable_once / "counts").mkdir()
+    with a_real_cluster(reachable_once, CONFIG) as cluster:
         yield cluster
 
 

@@ -1,6 +1,5 @@
 """Outputs and checkpoints of jobs become versions of datasets, as a whole or not at all."""
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,12 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[WithUsers]:
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        Path(name).chmod(0o755)
-        # A job leaves memory as soon as it may: not before its outputs are saved.
-        with a_service(
-            Path(name), CONFIG.replace("limits: {", "limits: {keep_finished: 1, ")
-        ) as made:
-            made.allot("ps")  # The users' homes are made.
-            yield made
+def service(reachable_once: Path) -> Iterator[WithUsers]:
+    # A job leaves memory as soon as it may: not before its outputs are saved.
+    config = CONFIG.replace("limits: {", "limits: {keep_finished: 1, ")
+    with a_service(reachable_once, config) as made:
+        made.allot("ps")  # The users' homes are made.
+        yield made
 
 
 def submitted(service: WithUsers, save: str, command: str, user: str = "ann") -> int:

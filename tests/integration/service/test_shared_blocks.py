@@ -4,7 +4,6 @@ import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,20 +25,18 @@ SIZE = 64 * MIB
 
 
 @pytest.fixture
-def service() -> Iterator[WithUsers]:
+def service(reachable: Path) -> Iterator[WithUsers]:
     """Start a service whose state and users are on one XFS."""
     if not shutil.which("mkfs.xfs") or not Path("/dev/loop-control").exists():
         pytest.skip(WHY)
-    with tempfile.TemporaryDirectory(prefix="allot-") as name:
-        image, top = Path(name, "image"), Path(name, "top")
-        Path(name).chmod(0o755)
-        image.touch()
-        os.truncate(image, 1 << 30)
-        subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", image], check=True)
-        top.mkdir()
-        with mounted(top, "-o", "loop", image), a_service(top) as made:
-            as_user(made, "ann", "ls")  # The users' homes are made.
-            yield made
+    image, top = reachable / "image", reachable / "top"
+    image.touch()
+    os.truncate(image, 1 << 30)
+    subprocess.run(["mkfs.xfs", "-q", "-m", "reflink=1", image], check=True)
+    top.mkdir()
+    with mounted(top, "-o", "loop", image), a_service(top) as made:
+        as_user(made, "ann", "ls")  # The users' homes are made.
+        yield made
 
 
 def taken(service: WithUsers) -> int:

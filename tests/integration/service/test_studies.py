@@ -1,7 +1,6 @@
 """Studies on real processes, with the real Optuna: whatever dies, each trial comes once."""
 
 import asyncio
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -113,11 +112,8 @@ def test_a_study_for_which_nothing_can_be_proposed_waits_and_says_why(tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as folder,
-        a_real_cluster(Path(folder), CONFIG) as running,
-    ):
+def cluster(reachable_once: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable_once, CONFIG) as running:
         yield running
 
 

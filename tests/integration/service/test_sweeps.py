@@ -1,7 +1,6 @@
 """Sweeps on real processes: the bad trials are stopped, the best goes on, whatever dies."""
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,8 @@ RUNG = 50
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RealCluster]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as folder,
-        a_real_cluster(Path(folder), CONFIG) as running,
-    ):
+def cluster(reachable_once: Path) -> Iterator[RealCluster]:
+    with a_real_cluster(reachable_once, CONFIG) as running:
         yield running
 
 

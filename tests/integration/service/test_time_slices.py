@@ -4,7 +4,6 @@ is lost or twice."""
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,13 +59,10 @@ class Turns:
 
 
 @pytest.fixture
-def turns() -> Iterator[Turns]:
-    with (
-        tempfile.TemporaryDirectory(prefix="allot-") as folder,
-        a_real_cluster(Path(folder), CONFIG) as cluster,
-    ):
-        counts = Path(folder) / "counts"
-        counts.mkdir()
+def turns(reachable: Path) -> Iterator[Turns]:
+    counts = reachable / "counts"
+    counts.mkdir()
+    with a_real_cluster(reachable, CONFIG) as cluster:
         yield Turns(cluster, counts)
 
 
