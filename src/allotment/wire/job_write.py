@@ -83,14 +83,11 @@ def _length(key: str, length: int) -> Written:
     return {key: write_duration(length)} if length else {}
 
 
-def _command(command: str | tuple[str, ...]) -> Plain:
-    return command if isinstance(command, str) else list(command)
-
-
 def _role(role: TaskRole) -> Written:
+    words: Plain = role.command if isinstance(role.command, str) else list(role.command)
     return {
         "count": _count(role),
-        **({"command": _command(role.command)} if role.command else {}),
+        **_unless(command=words),
         **_unless(resources=_resources(role)),
         **({} if role.arch is Arch.ANY else {"arch": role.arch.value}),
         **_unless(ports=[_port(port) for port in role.ports]),
