@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -92,71 +92,60 @@ class StorePuts:
         putting[dataset.id] += 1
         try:
             async with turn:
-                return await self._alone(dataset, digest, data, manifest, actor, is_wanted)
+                offer = _Offer(digest, data, manifest, actor, is_wanted)
+                return await self._alone(dataset, offer)
         finally:
             putting[dataset.id] -= 1
 
-    async def _alone(
-        self,
-        dataset: Dataset,
-        digest: str,
-        data: bytes,
-        manifest: Manifest,
-        actor: Actor,
-        is_wanted: Callable[[], bool],
-    ) -> DataVersion | list[str]:
-        if not is_wanted():
+    async def _alone(self, dataset: Dataset, offer: "_Offer") -> DataVersion | list[str]:
+        if not offer.is_wanted():
             raise Stopped
         dataset = self._state.datasets.get((dataset.tenant, dataset.name), dataset)
         newest = dataset.version(0)
-        if newest is not None and newest.put and newest.digest == digest:
+        if newest is not None and newest.put and newest.digest == offer.digest:
             return newest
-        if any(file.path == COMPLETE for file in manifest.files):
+        if any(file.path == COMPLETE for file in offer.manifest.files):
             raise Rejected(
                 Code.BAD_REQUEST,
                 f"{COMPLETE} is what the list of the files is called in an object store.",
                 "Give the file another name.",
             )
-        put = await self._brought(dataset, digest, data, manifest, actor, is_wanted)
+        put = await self._brought(dataset, offer)
         if not isinstance(put, ObjectList):
             return put
-        if not is_wanted():
+        if not offer.is_wanted():
             raise Stopped
-        version = await self._objects.noted(dataset, Seen(put, digest), actor, put=True)
+        version = await self._objects.noted(
+            dataset, Seen(put, offer.digest), offer.actor, put=True
+        )
         if self._objects.putting[dataset.id] == 1:  # Others may put the same files just now.
-            clear = partial(self._clear, dataset, manifest)
-            await self._threads.run(actor.user, clear, PUTTING_S)
+            clear = partial(self._clear, dataset, offer.manifest)
+            await self._threads.run(offer.actor.user, clear, PUTTING_S)
         return version
 
-    async def _brought(
-        self,
-        dataset: Dataset,
-        digest: str,
-        data: bytes,
-        manifest: Manifest,
-        actor: Actor,
-        is_wanted: Callable[[], bool],
-    ) -> ObjectList | list[str]:
+    async def _brought(self, dataset: Dataset, offer: "_Offer") -> ObjectList | list[str]:
         """Have a version in its store, or return what is missing. Raises as `put`."""
         end = monotonic() + PUTTING_S
 
         def goes_on() -> bool:
-            return is_wanted() and monotonic() < end
+            return offer.is_wanted() and monotonic() < end
 
         try:
             # What else is there is a version of its own, older than this one.
-            await self._objects.present(dataset, actor)
+            await self._objects.present(dataset, offer.actor)
             bucket = await self._objects.bucket_of(dataset, goes_on)
-            sent = self._sent[dataset.id, digest] = _Sent(actor.user, size_of(manifest.files))
-            work = partial(self._put, dataset, data, manifest, bucket, sent)
+            sent = self._sent[dataset.id, offer.digest] = _Sent(
+                offer.actor.user, size_of(offer.manifest.files)
+            )
+            work = partial(self._put, dataset, offer.data, offer.manifest, bucket, sent)
             # It ends by itself: what came for it stays until then, and no other begins with it.
-            return await self._threads.run(actor.user, work, PUTTING_S + ENDING_S)
+            return await self._threads.run(offer.actor.user, work, PUTTING_S + ENDING_S)
         except StoreTrouble as trouble:
             raise trouble.refusal() from trouble
         except BackendError as error:
             raise Rejected(Code.UNAVAILABLE, f"{error}.", "Put it again.") from error
         except (TimeoutError, Stopped):
-            if not is_wanted():
+            if not offer.is_wanted():
                 raise Stopped from None
             raise Rejected(
                 Code.UNAVAILABLE,
@@ -164,7 +153,7 @@ class StorePuts:
                 "Put it again: files that arrived complete are not sent twice.",
             ) from None
         finally:
-            self._sent.pop((dataset.id, digest), None)
+            self._sent.pop((dataset.id, offer.digest), None)
 
     def _clear(self, dataset: Dataset, manifest: Manifest) -> None:
         """Remove what came for a version that the store has now."""
@@ -219,6 +208,16 @@ class StorePuts:
             for each in listing.kept
             if each.size <= _MOST_COPIED
         }
+
+
+class _Offer(NamedTuple):
+    """A version that a user puts: the list of its files, as it came and as it was read."""
+
+    digest: str
+    data: bytes
+    manifest: Manifest
+    actor: Actor
+    is_wanted: Callable[[], bool]
 
 
 class _Sent:
