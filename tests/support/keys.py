@@ -1,4 +1,4 @@
-"""Keys that the kernel keeps for a session: who inherits the session could read them."""
+"""Keys that the kernel keeps for a session: each process in the session can read them."""
 
 import subprocess
 import sys

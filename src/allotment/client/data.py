@@ -184,7 +184,7 @@ class _Putting:
         return decode(answer, DataWanted)
 
     def _watch(self, digest: str, over: threading.Event) -> None:
-        """Tell how far the service is with what it sends to an object store."""
+        """Report how far the service is with what it sends to an object store."""
         while not over.wait(LOOK_S):
             try:
                 path = data_path(self._name)

@@ -64,7 +64,7 @@ def _empty(top: int) -> None:
 
 
 def _take(fd: int) -> None:
-    """Have nobody fill a folder any more who has it open, as far as we may say so."""
+    """Take a folder from its user, so that no process that has it open can fill it any more."""
     found = os.fstat(fd)
     if os.geteuid() != 0 or (found.st_uid == 0 and not found.st_mode & 0o022):
         return

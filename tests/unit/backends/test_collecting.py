@@ -44,7 +44,7 @@ def outputs(nodes: Nodes) -> Path:
 def saved(
     nodes: Nodes, folder: Path, work: Callable[[LeftFiles], T], who: Identity | None = None
 ) -> T:
-    """Work with the files of a folder as who saves them does: in a thread."""
+    """Work with the files of a folder as the saving of a job does: in a thread."""
 
     async def run() -> T:
         left = Left(str(folder), ("n1",), None, who, "ann", "ann")

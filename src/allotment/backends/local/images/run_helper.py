@@ -105,7 +105,7 @@ def _inside(wish: dict[str, Any], group: Group, *, has_walls: bool) -> NoReturn:
 
 
 def _narrow(wish: dict[str, Any]) -> None:
-    """See what a task without devices sees; who is not root, at least no other processes."""
+    """See what a task without devices sees; without root's rights no other processes."""
     if os.geteuid():
         mount_own()
         return

@@ -8,7 +8,7 @@
     images/new/              what is being made; emptied at the start
 
 All is the service's alone. One service at a time has a state folder, so it is the only
-writer; those who hold an image are supervisors, which may outlive it.
+writer; supervisors hold images, and may outlive it.
 """
 
 import contextlib

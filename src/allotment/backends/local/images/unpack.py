@@ -46,7 +46,7 @@ _RIGHTS: Final = (
 )
 """The last for the mark of an opaque folder. A whiteout is no device, and needs none."""
 _RIGHTS_OF_USER: Final = (libc.CAP_DAC_OVERRIDE,)
-"""Whose mark is the user's as well, and who gives files to nobody else."""
+"""For a service of a user: marks are the user's, and files are given to nobody else."""
 
 
 class Bad(Exception):

@@ -10,8 +10,8 @@ _DEAD: Final = "ZXx"
 _EXITING: Final = 4
 """PF_EXITING of the kernel, among the flags of a process."""
 _LAST_WAITS: Final = frozenset({"do_wait", "zap_pid_ns_processes"})
-"""Where in the kernel the first of a PID namespace, which has given all back, waits for those
-who are in it."""
+"""Where in the kernel the first of a PID namespace, which has given all back, waits for the
+processes in it."""
 
 
 class Stat(NamedTuple):

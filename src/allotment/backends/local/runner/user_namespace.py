@@ -1,4 +1,4 @@
-"""Namespaces of one's own, also for who is not root: then in a user namespace.
+"""Namespaces of one's own; without root's rights in a user namespace.
 
 In it the user is mapped to itself alone, so files and `id` say what they say outside, and has
 all rights there, over nobody's files but its own. A program that it executes has none of them.
@@ -52,7 +52,7 @@ def _write(name: str, text: str) -> None:
 
 
 def fork_first() -> int:
-    """Fork the first process of a PID namespace, as one who is not root; it mounts its own.
+    """Fork the first process of a PID namespace without root's rights; it mounts its own.
 
     Nobody comes back from a user namespace: so a child goes there, and its child is adopted by
     us, who have to be a subreaper. Raises OSError.

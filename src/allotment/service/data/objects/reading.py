@@ -167,7 +167,7 @@ class StoreFile:
 
 
 def _refusal(trouble: StoreTrouble, dataset: Dataset, version: DataVersion) -> Rejected:
-    """Return what trouble means for somebody who is not a job."""
+    """Return what trouble means for a user, in place of a job."""
     if trouble.kind not in {Kind.GONE, Kind.CHANGED}:
         return trouble.refusal()
     again = (
